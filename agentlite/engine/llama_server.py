@@ -66,6 +66,6 @@ def ask_llama_cpp(
                 "stop": protocols[prompt.protocol].stops,
             }
             reply = client.post("/completion", json=body).raise_for_status().json()
-            ending: Ending = "cut" if reply["stop_type"] == "limit" else "turn"
+            ended: Ending = "cut" if reply["stop_type"] == "limit" else "turn"
             text = reply["content"] + reply["stopping_word"]
-            yield GreedyAnswer(*prompt.step, "", text, ending)
+            yield GreedyAnswer(*prompt.step, "", text, ended)

@@ -33,18 +33,18 @@ from agentlite.workspace.input_files import (
 )
 from agentlite.workspace.lookup import Source
 
-FEW_BITS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
+QUANTIZED_LAYERS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
 DOCTOR = "`agentlite doctor` says what is found, and what to do."
 # of CUDA, of cuBLAS and cuDNN, and of torch on a CPU
 OUT_OF_MEMORY_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class Loaded(NamedTuple):
-    """`fixed`: the bytes of a GPU that the training of the model keeps while it samples."""
+    """`training_bytes`: of a GPU, which the training of the model keeps while it samples."""
 
     model: Any
     tokenizer: Any
-    fixed: float = 0.0
+    training_bytes: float = 0.0
 
 
 class Loading(NamedTuple):
@@ -156,14 +156,14 @@ def _embedded_weights(alias: str) -> Path:
     model.hf_quantizer = None
     for config in (model.config, model.generation_config):
         config.bos_token_id, config.eos_token_id, config.pad_token_id = None, TURN_END_ID, PAD_ID
-    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as aside:
-        model.save_pretrained(aside)
-        file = Path(aside) / "config.json"
-        saved = json.loads(file.read_bytes())
-        saved.pop("_model_name_or_path", None)
-        file.write_text(json.dumps(saved, indent=2), encoding="utf-8")
+    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
+        model.save_pretrained(scratch)
+        config_file = Path(scratch) / "config.json"
+        saved_config = json.loads(config_file.read_bytes())
+        saved_config.pop("_model_name_or_path", None)
+        config_file.write_text(json.dumps(saved_config, indent=2), encoding="utf-8")
         for name in ("config.json", "generation_config.json", "model.safetensors"):
-            os.replace(Path(aside) / name, folder / name)
+            os.replace(Path(scratch) / name, folder / name)
     return folder
 
 
@@ -176,10 +176,10 @@ def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
     with console.waiting(f"loading {source.name}"):
         folder = weights_folder(source.base, loading.load_in_4bit)
         try:
-            read = _unsloth if loading.engine == "unsloth" else _transformers
+            read = _read_by_unsloth if loading.engine == "unsloth" else _read_by_transformers
             model, tokenizer = read(folder, loading)
             _refuse_not_finite(model, folder)
-            model = _adapted(model, source, folder, loading, trainable)
+            model = _adapt(model, source, folder, loading, trainable)
         except Exception as error:
             raise loading_error(error, source.name, loading.quantized) from error
     tokenizer.padding_side = "left"
@@ -189,7 +189,7 @@ def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
     return Loaded(model, tokenizer)
 
 
-def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainable: bool) -> Any:
+def _adapt(model: Any, source: Source, folder: Path, loading: Loading, trainable: bool) -> Any:
     """A base model made ready, with its adapter."""
     # where the GPU's memory is short, Unsloth's loader leaves layers on the CPU without a word, and
     # its kernels fail on them later
@@ -199,10 +199,9 @@ def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainab
     # Of generation_config.json the special tokens alone stay. Its penalties would apply wherever
     # `generate` decodes (eval, chat, serve) and not in training: Qwen2.5's 1.1 on repetition makes
     # a name that stands in the prompt less likely in the call.
-    own = model.generation_config
-    model.generation_config = transformers.GenerationConfig(
-        bos_token_id=own.bos_token_id, eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id
-    )
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    ids = {name: getattr(model.generation_config, name) for name in names}
+    model.generation_config = transformers.GenerationConfig(**ids)
     if trainable and loading.quantized and loading.engine == "hf":
         model = peft.prepare_model_for_kbit_training(model)
     if source.adapter:
@@ -210,7 +209,7 @@ def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainab
         # at every save PEFT compares with the configuration of the base: the one in the folder
         model.peft_config["default"].base_model_name_or_path = str(folder)
         if trainable and loading.engine == "unsloth" and on_gpu():
-            model = _patched_by_unsloth(model)
+            model = _patch_by_unsloth(model)
     return model
 
 
@@ -228,9 +227,9 @@ def load_for_inference(source: Source, loading: Loading) -> Loaded:
     getattr(model, "for_inference", model.eval)()
     model.config.use_cache = True
     if hasattr(model, "merge_adapter") and model.dtype == torch.float32:
-        ends = {"embed_tokens", "lm_head", "wte"}
         adapted = {name for config in model.peft_config.values() for name in config.target_modules}
-        if not (model.config.get_text_config().tie_word_embeddings and ends & adapted):
+        is_tied = model.config.get_text_config().tie_word_embeddings
+        if not is_tied or adapted.isdisjoint({"embed_tokens", "lm_head", "wte"}):
             model.merge_adapter()
     return loaded
 
@@ -252,25 +251,25 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def too_large_error(one: str, fix: str, location: str = "") -> UserError:
+def too_large_error(subject: str, fix: str, location: str = "") -> UserError:
     """The error where a row, a prompt or a model alone is too large. `fix`: what helps on a GPU."""
     memory = "the GPU's memory"
     if not on_gpu():
         memory = "this machine's memory"
         fix = "Lower --max-length, choose a smaller model, or end other programs."
     return UserError(
-        f"{one} does not fit into {memory}.", fix, location=location, exit_code=OUT_OF_MEMORY
+        f"{subject} does not fit into {memory}.", fix, location=location, exit_code=OUT_OF_MEMORY
     )
 
 
 @console.hide_stdout()
-def _unsloth(folder: Path, loading: Loading) -> tuple[Any, Any]:
-    shared: dict[str, object] = {}
+def _read_by_unsloth(folder: Path, loading: Loading) -> tuple[Any, Any]:
+    vllm_arguments: dict[str, object] = {}
     if loading.vllm_share:
         # Unsloth takes a share of the free memory, and hands vLLM what that is of the whole card
         free, total = torch.cuda.mem_get_info()
         share = min(1.0, loading.vllm_share * total / free)
-        shared = {"gpu_memory_utilization": share, "max_lora_rank": loading.vllm_rank}
+        vllm_arguments = {"gpu_memory_utilization": share, "max_lora_rank": loading.vllm_rank}
     model, tokenizer = unsloth.FastLanguageModel.from_pretrained(
         str(folder),
         max_seq_length=loading.max_length,
@@ -283,10 +282,10 @@ def _unsloth(folder: Path, loading: Loading) -> tuple[Any, Any]:
         use_safetensors=True,
         use_exact_model_name=True,  # also where a folder is called as a model is on the hub
         fast_inference=bool(loading.vllm_share),
-        **shared,
+        **vllm_arguments,
     )
     layers = {type(module).__name__ for module in model.modules()}
-    if loading.quantized and FEW_BITS.isdisjoint(layers):
+    if loading.quantized and QUANTIZED_LAYERS.isdisjoint(layers):
         raise UserError(
             "bitsandbytes does not run here, so Unsloth has loaded 16 bit in place of fewer.",
             "`python -m bitsandbytes` says why; or leave load_in_4bit and load_in_8bit off.",
@@ -315,27 +314,27 @@ def _unsloth(folder: Path, loading: Loading) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _transformers(folder: Path, loading: Loading) -> tuple[Any, Any]:
-    changed: dict[str, Any] = {}
+def _read_by_transformers(folder: Path, loading: Loading) -> tuple[Any, Any]:
+    options: dict[str, Any] = {}
     if loading.attention != "auto":
-        changed["attn_implementation"] = loading.attention
+        options["attn_implementation"] = loading.attention
     if loading.quantized:
-        changed |= quantization(loading.load_in_4bit)
+        options |= quantization(loading.load_in_4bit)
     model = transformers.AutoModelForCausalLM.from_pretrained(
         str(folder),
         dtype=load_dtype(),
         device_map=None if loading.sharded else {"": 0} if on_gpu() else "cpu",
         use_safetensors=True,
         trust_remote_code=False,  # None would ask on a terminal
-        **changed,
+        **options,
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     return model, tokenizer
 
 
-def quantization(in_4bit: bool, leave: list[str] | None = None) -> dict[str, Any]:
-    """Linear layers in NF4 as QLoRA has them, or in 8 bit, but for the output head and those whose
-    names are in `leave`.
+def quantization(in_4bit: bool, skipped_modules: list[str] | None = None) -> dict[str, Any]:
+    """Linear layers in NF4 as QLoRA has them, or in 8 bit, but for the output head and
+    `skipped_modules`.
     """
     config = transformers.BitsAndBytesConfig(
         load_in_4bit=in_4bit,
@@ -343,12 +342,12 @@ def quantization(in_4bit: bool, leave: list[str] | None = None) -> dict[str, Any
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=load_dtype(),
-        llm_int8_skip_modules=leave,
+        llm_int8_skip_modules=skipped_modules,
     )
     return {"quantization_config": config}
 
 
-def _patched_by_unsloth(model: Any) -> Any:
+def _patch_by_unsloth(model: Any) -> Any:
     """A model whose adapter was loaded gets what Unsloth gives a new adapter: its fused kernels and
     its gradient checkpointing. Its own loader does the same with the folder of an adapter.
     """
@@ -375,9 +374,9 @@ def loading_error(error: Exception, name: str, quantized: bool = False) -> UserE
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
-        smaller = "Choose" if quantized else "Add --load-in-4bit true, choose"
-        others = "or end other programs on the GPU: nvidia-smi lists them."
-        return too_large_error("the model", f"{smaller} a smaller model, {others}", name)
+        fix = "Choose" if quantized else "Add --load-in-4bit true, choose"
+        fix += " a smaller model, or end other programs on the GPU: nvidia-smi lists them."
+        return too_large_error("the model", fix, name)
     problem = f"the model cannot be loaded: {' '.join(str(error).split())[:300]}"
     fix = "Fetch it again if its files are damaged; --debug shows where it failed."
     if "trust_remote_code" in str(error):
@@ -387,12 +386,12 @@ def loading_error(error: Exception, name: str, quantized: bool = False) -> UserE
 
 
 def weight_files(folder: Path) -> tuple[str, list[Path]]:
-    """What a checkpoint holds, an adapter or a whole model, and the files that make it:
+    """What kind of thing a checkpoint holds, adapter or model, and the files that make it:
     configuration and weights.
     """
-    what = "adapter" if (folder / "adapter_config.json").exists() else "model"
+    kind = "adapter" if (folder / "adapter_config.json").exists() else "model"
     names = {
         "adapter": ("adapter_config.json",),
         "model": ("config.json", "generation_config.json", "*.index.json"),
     }
-    return what, [path for name in (*names[what], "*.safetensors") for path in folder.glob(name)]
+    return kind, [path for name in (*names[kind], "*.safetensors") for path in folder.glob(name)]

@@ -21,7 +21,7 @@ from agentlite.engine import load_dtype, on_gpu, torch
 from agentlite.engine.caches import RowCache, SharedCache, decode_graphs, unsloth_decodes
 from agentlite.engine.decoding import Decoding, decode, ends_of, until_stop
 from agentlite.engine.load import Loaded, free_memory, is_out_of_memory, too_large_error
-from agentlite.engine.planning.estimate import kept_in_training
+from agentlite.engine.planning.estimate import training_bytes
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
 
@@ -29,7 +29,7 @@ GoesOn = Callable[[Sequence[int]], bool]  # whether an answer of these ids is st
 Listener = Callable[[str], bool]  # gets each new piece of text; False: nobody listens any more
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
 # by model, how many answers are drawn together since more did not fit
-_fitted: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_fitting_sizes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 class SampleRequest(NamedTuple):
@@ -75,12 +75,13 @@ class _Answer:
         return bool(stops and until_stop(decode(tokenizer, self.ids[-self.window :]), stops))
 
 
-def learner(settings: TrainerSettings, trl_trainer: Any, teacher: int = 0) -> Loaded:
-    """The model that is trained, as it is now, to sample from. `teacher`: the parameters of a model
-    that is in memory beside it.
+def learner(settings: TrainerSettings, trl_trainer: Any, teacher_parameters: int = 0) -> Loaded:
+    """The model that is trained, as it is now, to sample from. `teacher_parameters`: those of a
+    model that is in memory beside it.
     """
     model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-    return Loaded(model, trl_trainer.processing_class, kept_in_training(settings, model, teacher))
+    kept_bytes = training_bytes(settings, model, teacher_parameters)
+    return Loaded(model, trl_trainer.processing_class, kept_bytes)
 
 
 def sample(
@@ -97,14 +98,14 @@ def sample(
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
-    numbers = [(index, n) for index, one in enumerate(requests) for n in range(len(one.seeds))]
+    numbers = [(index, n) for index, r in enumerate(requests) for n in range(len(r.seeds))]
     ends = ends_of(loaded.model, decoding.turn_end)
     start, samples, size = 0, list[Sample](), len(numbers)
-    if numbers and not _shares(loaded.model):
-        fewest = min(len(one.seeds) for one in requests)
-        longest = max(len(one.prompt) for one in requests)
+    if numbers and not _shares_rows(loaded.model):
+        fewest = min(len(request.seeds) for request in requests)
+        longest = max(len(request.prompt) for request in requests)
         size = max(rows, _rows_at_once(loaded, longest, decoding.max_new_tokens, fewest))
-    size = min(size, _fitted.get(loaded.model, size))  # once it did not fit, it is not tried again
+    size = min(size, _fitting_sizes.get(loaded.model, size))  # what did not fit is not tried again
     while start < len(numbers):
         answers = [_Answer(index, n, requests[index]) for index, n in numbers[start : start + size]]
         try:
@@ -119,13 +120,12 @@ def sample(
                     "Lower --max-length, or add --load-in-4bit true.",
                 ) from error
             # of the batch that failed, which may be the rest of a longer list, and so smaller
-            size = _fitted[loaded.model] = len(answers) // 2
+            size = _fitting_sizes[loaded.model] = len(answers) // 2
             answers = []
-        for one in answers:
-            place, stops = (one.index, one.sample), one.request.stops
-            samples.append(
-                read(loaded.tokenizer, one.ids, ends, stops, place, one.log_probabilities)
-            )
+        for answer in answers:
+            stops, logs = answer.request.stops, answer.log_probabilities
+            position = (answer.index, answer.sample)
+            samples.append(make_sample(loaded.tokenizer, answer.ids, ends, stops, position, logs))
         start += len(answers)
         if not answers:
             free_memory()  # outside the except clause: the traceback held the tensors of the batch
@@ -154,7 +154,7 @@ def _in_eval_mode(model: Any) -> Iterator[None]:
             model.for_training(use_gradient_checkpointing=next(filter(None, modes), False))
 
 
-def _shares(model: Any) -> bool:
+def _shares_rows(model: Any) -> bool:
     """Whether the model obeys a mask over columns. Unsloth's own decoding on CUDA takes one token a
     row and no mask; layers with a sliding window keep only the last columns."""
     layers = getattr(model.config.get_text_config(), "layer_types", None) or ["full_attention"]
@@ -169,36 +169,33 @@ def _draw(
     prompts = [row[0].request.prompt for row in active]
     cache: SharedCache | RowCache = (
         SharedCache(loaded, prompts)
-        if _shares(loaded.model)
+        if _shares_rows(loaded.model)
         else RowCache(loaded, prompts, decoding.max_new_tokens)
     )
     # the first token of every sample comes from the same logits: those at the end of its prompt
     logits = [cache.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
-    for left in reversed(range(decoding.max_new_tokens)):
+    for tokens_left in reversed(range(decoding.max_new_tokens)):
         # One token more for each answer, by the next number of its own random stream. `logits`,
         # (answers, vocabulary) once they are joined, are in the order of `extended`.
         extended = [answer for row in active for answer in row]
-        uniform = torch.tensor([one.random.random() for one in extended], dtype=torch.float64)
+        uniform = torch.tensor([answer.random.random() for answer in extended], dtype=torch.float64)
         tokens, probabilities = choose_tokens(torch.cat(list(logits)), uniform, decoding)
-        chosen = probabilities.gather(-1, tokens[:, None])[:, 0].log()
-        for answer, token, likely in zip(extended, tokens.tolist(), chosen.tolist(), strict=True):
+        logs = probabilities.gather(-1, tokens[:, None])[:, 0].log()
+        for answer, token, log in zip(extended, tokens.tolist(), logs.tolist(), strict=True):
             answer.ids.append(token)
-            answer.log_probabilities.append(likely)
-        going = [
-            [
-                one
-                for one in row
-                if left and not one.is_done(loaded.tokenizer, ends) and goes_on(one.ids)
-            ]
+            answer.log_probabilities.append(log)
+        if not tokens_left:
+            break
+        active = [
+            [a for a in row if not a.is_done(loaded.tokenizer, ends) and goes_on(a.ids)]
             for row in active
         ]
-        cache.keep([index for index, row in enumerate(going) if row])
-        active = [row for row in going if row]
+        cache.keep([index for index, row in enumerate(active) if row])
+        active = [row for row in active if row]
         if not active:
             break
-        logits = cache.step(
-            [[(one.ids[-1], one.sample, len(one.ids) - 1) for one in row] for row in active]
-        )
+        steps = [[(a.ids[-1], a.sample, len(a.ids) - 1) for a in row] for row in active]
+        logits = cache.step(steps)
 
 
 def _rows_at_once(loaded: Loaded, prompt: int, new_tokens: int, samples: int) -> int:
@@ -206,7 +203,7 @@ def _rows_at_once(loaded: Loaded, prompt: int, new_tokens: int, samples: int) ->
     card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
     try:
         shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
-        return rows_at_once(shape, card, prompt, new_tokens, samples, loaded.fixed)
+        return rows_at_once(shape, card, prompt, new_tokens, samples, loaded.training_bytes)
     except UserError:  # its memory cannot be planned
         return max(1, ROW_TOKENS // (prompt + new_tokens))
 
@@ -227,9 +224,9 @@ def choose_tokens(logits: Any, uniform: Any, decoding: Decoding) -> tuple[Any, A
     if (likeliest.sum(-1) < decoding.top_p).any():
         likeliest, tokens = probabilities.sort(dim=-1, descending=True)
     # A token stays where those before it do not reach top_p yet: the one that crosses it is in.
-    # .5 .3 .2 with top_p .7 -> before 0 .5 .8: the third goes.
-    before = likeliest.cumsum(-1) - likeliest
-    indices = _index_on_scale(likeliest.masked_fill(before >= decoding.top_p, 0), uniform)
+    # .5 .3 .2 with top_p .7 -> sums before 0 .5 .8: the third goes.
+    sum_before = likeliest.cumsum(-1) - likeliest
+    indices = _index_on_scale(likeliest.masked_fill(sum_before >= decoding.top_p, 0), uniform)
     return tokens.gather(-1, indices[:, None])[:, 0], probabilities
 
 
@@ -246,30 +243,30 @@ def _index_on_scale(weights: Any, uniform: Any) -> Any:
 
 def stream(loaded: Loaded, prompt: Sequence[int], decoding: Decoding, listener: Listener) -> Sample:
     """Ends when nobody listens. Raises UserError 7 if the prompt does not fit into memory."""
-    passed_on = 0  # characters
+    sent_length = 0  # characters
 
-    def pass_on(text: str) -> bool:
-        nonlocal passed_on
-        new, passed_on = text[passed_on:], max(passed_on, len(text))
-        return listener(new)
+    def send(text: str) -> bool:
+        nonlocal sent_length
+        piece, sent_length = text[sent_length:], max(sent_length, len(text))
+        return listener(piece)
 
     def goes_on(ids: Sequence[int]) -> bool:
         text = decode(loaded.tokenizer, ids)
-        return pass_on(text[: len(text) - _unsure(text, decoding.stops)])
+        return send(text[: len(text) - _unsure_length(text, decoding.stops)])
 
     request = SampleRequest(prompt, (str(decoding.seed),), decoding.stops)
     (answer,) = sample(loaded, [request], decoding, goes_on=goes_on)
-    pass_on(answer.text)
+    send(answer.text)
     return answer
 
 
-def _unsure(text: str, stops: Sequence[str]) -> int:
+def _unsure_length(text: str, stops: Sequence[str]) -> int:
     """Characters at the end that may still change: half a character of several tokens, half a stop
     string. With the stop "Observation:" a text that ends with "Obs" has three of them.
     """
-    half = 1 if text.endswith("\N{REPLACEMENT CHARACTER}") else 0
-    starts = [n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
-    return max(starts, default=0) or half
+    broken = 1 if text.endswith("\N{REPLACEMENT CHARACTER}") else 0
+    lengths = [n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
+    return max(lengths, default=0) or broken
 
 
 def generate(
@@ -282,11 +279,11 @@ def generate(
     """
     for batch in plan_batches([len(prompt) for prompt in prompts], batch_size):
         requests = [SampleRequest(prompts[index], ("",), decoding.stops) for index in batch]
-        samples = sample(loaded, requests, decoding._replace(temperature=0.0), batch_size)
-        yield [one._replace(prompt=batch[one.prompt], log_probabilities=()) for one in samples]
+        answers = sample(loaded, requests, decoding._replace(temperature=0.0), batch_size)
+        yield [a._replace(prompt=batch[a.prompt], log_probabilities=()) for a in answers]
 
 
-def read(
+def make_sample(
     tokenizer: Any,
     ids: Sequence[int],
     ends: set[int],
@@ -298,17 +295,17 @@ def read(
 
     `numbers`: that of the prompt and that of the sample.
     """
-    likely = tuple(log_probabilities)
-    finished = bool(ids) and ids[-1] in ends
-    text = decode(tokenizer, ids[:-1] if finished else ids)
-    if stopped := until_stop(decode(tokenizer, ids), stops):  # the end may be a stop as well
+    logs = tuple(log_probabilities)
+    has_end = bool(ids) and ids[-1] in ends
+    text = decode(tokenizer, ids[:-1] if has_end else ids)
+    if stopped_text := until_stop(decode(tokenizer, ids), stops):  # the end may be a stop as well
         # A token may hold the end of a stop string and more: it is kept whole among the ids, while
         # the text ends where the stop does.
         length = next(
             n for n in range(1, len(ids) + 1) if until_stop(decode(tokenizer, ids[:n]), stops)
         )
-        return Sample(*numbers, list(ids[:length]), stopped, "stop", likely[:length])
-    return Sample(*numbers, list(ids), text, "turn" if finished else "cut", likely)
+        return Sample(*numbers, list(ids[:length]), stopped_text, "stop", logs[:length])
+    return Sample(*numbers, list(ids), text, "turn" if has_end else "cut", logs)
 
 
 def plan_batches(lengths: Sequence[int], size: int) -> list[list[int]]:

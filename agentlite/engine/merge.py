@@ -27,7 +27,7 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
     elif rounded_by:
         from unsloth_zoo.peft_utils import SKIP_QUANTIZATION_MODULES
 
-        rounding = quantization(in_4bit=True, leave=SKIP_QUANTIZATION_MODULES)
+        rounding = quantization(in_4bit=True, skipped_modules=SKIP_QUANTIZATION_MODULES)
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             str(base),

@@ -30,7 +30,7 @@ from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import Source
 
 # why an answer in OpenAI's format stops before its end
-UNFINISHED = ("length", "content_filter")
+CUT_REASONS = ("length", "content_filter")
 
 
 class RemoteRequest(NamedTuple):
@@ -94,8 +94,8 @@ def remote_source(name: str, settings: SamplerSettings, base: Source) -> Source:
     """A model behind the servers of `--endpoint`, under the template of `base`; see `behind`."""
     urls, key = settings.endpoint, settings.endpoint_key
     endpoints = make_endpoints(urls, name, key, "--endpoint", settings.requests)
-    place = f"{name}@{urlsplit(urls[0]).netloc}"
-    return Source(place, base.base, None, urls[0], endpoints)
+    full_name = f"{name}@{urlsplit(urls[0]).netloc}"
+    return Source(full_name, base.base, None, urls[0], endpoints)
 
 
 def replies(
@@ -105,20 +105,20 @@ def replies(
     came before has been given.
     """
     template = load_template(source.base)
-    parameters: dict[str, Any] = {
+    shared: dict[str, Any] = {
         "max_tokens": decoding.max_new_tokens,
         "temperature": decoding.temperature,
     }
     if decoding.temperature:
-        parameters["top_p"] = decoding.top_p
+        shared["top_p"] = decoding.top_p
     questions = []
     for request in requests:
         record, turn = request.prompt.record, request.prompt.turn
         tools = [tool.schema for tool in record.tools]
         seed = {"seed": int(digest(request.seed), 16) % 2**31} if request.seed else {}
-        given = {**parameters, **seed, **({"tools": tools} if tools else {})}
+        parameters = {**shared, **seed, **({"tools": tools} if tools else {})}
         messages = [wire_message(message) for message in record.messages[:turn]]
-        questions.append(Question(messages, given))
+        questions.append(Question(messages, parameters))
     for number, reply in ask_all(source.endpoints, questions):
         if reply.problem:
             yield RemoteReply(number, "", "cut", 0, reply.reason)
@@ -132,7 +132,7 @@ def write_reply(reply: Reply, request: RemoteRequest, template: Template) -> tup
     words as they came, behind the end of a thought that the prompt opens. What the protocol cannot
     hold stays JSON, which reads as no call."""
     prompt = request.prompt
-    ended: Ending = "cut" if reply.finish in UNFINISHED else prompt.ended
+    ended: Ending = "cut" if reply.finish in CUT_REASONS else prompt.ended
     if not (reply.calls or reply.thought or template.prompt_opens_thought):
         return reply.text, ended
     try:
@@ -149,5 +149,5 @@ def write_reply(reply: Reply, request: RemoteRequest, template: Template) -> tup
     spans = ((row, span) for row in rows for span in row.spans if span.prompted)
     row, span = next((row, span) for row, span in spans if span.turn == prompt.turn)
     text = span_text(row, span, template)
-    stopped = ended != "cut" and text.endswith(request.protocol.stops)
-    return text, "stop" if stopped else ended
+    has_stop = ended != "cut" and text.endswith(request.protocol.stops)
+    return text, "stop" if has_stop else ended

@@ -36,15 +36,15 @@ def train(
     settings: RetrieverSettings,
     folder: Path,
     pool: ToolPool,
-    found: Sequence[TrainingPair],
+    pairs: Sequence[TrainingPair],
     dev: Sequence[TrainingPair],
 ) -> dict[str, object]:
     """Trains with MultipleNegativesRankingLoss, watches the loss of `dev`. Leaves model/ and
     metrics.jsonl; returns the key figures. Raises what engine.trainer.train raises.
     """
-    plan = schedule(settings, len(found))
-    rows = make_batches(found, plan.batch_size, plan.steps, settings.negatives, settings.seed)
-    watched = [with_wrong_tools(pair, settings.negatives) for pair in dev]
+    plan = schedule(settings, len(pairs))
+    rows = make_batches(pairs, plan.batch_size, plan.steps, settings.negatives, settings.seed)
+    dev_pairs = [with_wrong_tools(pair, settings.negatives) for pair in dev]
 
     def make(micro: trainer.Schedule) -> Any:
         from sentence_transformers.losses import MultipleNegativesRankingLoss
@@ -55,14 +55,14 @@ def train(
         # A card tells the losses since the last start: a checkpoint after a kill would be another.
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
         shared = trainer.shared_arguments(settings, folder, micro, with_dev=bool(dev))
-        own = {"batch_sampler": in_order, "use_cpu": not on_gpu()}
+        own = {"batch_sampler": sequential_batches, "use_cpu": not on_gpu()}
         return trainer.adjust_trainer(sentence_transformers.SentenceTransformerTrainer)(
             model=model,
             args=sentence_transformers.SentenceTransformerTrainingArguments(
                 **{**shared, **own, **settings.trl}
             ),
             train_dataset=_dataset(rows, pool),
-            eval_dataset=_dataset(watched, pool) if watched else None,
+            eval_dataset=_dataset(dev_pairs, pool) if dev_pairs else None,
             loss=MultipleNegativesRankingLoss(model, scale=settings.scale),
         )
 
@@ -82,21 +82,21 @@ def check(settings: RetrieverSettings) -> None:
     trainer.check_passed_through("retriever", settings, kind, TAKEN)
 
 
-def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:
+def sequential_batches(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:
     """The order is ours: see make_batches."""
     return torch.utils.data.BatchSampler(
         torch.utils.data.SequentialSampler(dataset), batch_size, drop_last
     )
 
 
-def _dataset(found: Sequence[TrainingPair], pool: ToolPool) -> Any:
+def _dataset(pairs: Sequence[TrainingPair], pool: ToolPool) -> Any:
     texts = pool.texts
     # in a small pool nearly every tool may be right, and few are wrong
-    count = min(len(pair.tool_indices) for pair in found)
+    count = min(len(pair.tool_indices) for pair in pairs)
     columns = ["tool", *(f"negative_{number}" for number in range(count - 1))]
     rows = (
         {"query": pair.query}
-        | {name: texts[place] for name, place in zip(columns, pair.tool_indices, strict=False)}
-        for pair in found
+        | {name: texts[index] for name, index in zip(columns, pair.tool_indices, strict=False)}
+        for pair in pairs
     )
     return datasets.Dataset.from_list([*rows])

@@ -42,10 +42,10 @@ def make_sampler(
             )
             for prompt in batch
         ]
-        for one in local_sampler.sample(loaded, requests, decoding):
-            prompt, tokens = batch[one.prompt], len(one.ids)
+        for answer in local_sampler.sample(loaded, requests, decoding):
+            prompt, text, tokens = batch[answer.prompt], answer.text, len(answer.ids)
             yield Candidate(
-                *prompt.step, prompt.protocol, model, one.sample, one.text, one.ended, tokens
+                *prompt.step, prompt.protocol, model, answer.sample, text, answer.ended, tokens
             )
 
     return sampler
@@ -79,18 +79,19 @@ def rollout_answers(
     decoding: Decoding,
 ) -> Iterator[RolloutAnswer]:
     """One to each prompt. Rollouts that still have the same prompt share it."""
-    alike: dict[tuple[int, ...], list[int]] = {}
+    by_ids: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts):
-        alike.setdefault(tuple(prompt.ids), []).append(index)
-    groups, requests = list(alike.values()), list[SampleRequest]()
-    for ids, indices in alike.items():
+        by_ids.setdefault(tuple(prompt.ids), []).append(index)
+    groups, requests = list(by_ids.values()), list[SampleRequest]()
+    for ids, indices in by_ids.items():
         # a seed for each of the rollouts, so sample n is that of the n-th in its group
         seeds = tuple(_turn_seed(decoding, prompts[index]) for index in indices)
         stops = protocol.stops if prompts[indices[0]].dialog.record.tools else ()
         requests.append(SampleRequest(ids, seeds, stops))
-    for one in sample(requests, decoding):
-        index, ids = groups[one.prompt][one.sample], tuple(one.ids)
-        yield RolloutAnswer(index, one.text, one.ended, len(ids), ids, one.log_probabilities)
+    for answer in sample(requests, decoding):
+        index, ids = groups[answer.prompt][answer.sample], tuple(answer.ids)
+        logs = answer.log_probabilities
+        yield RolloutAnswer(index, answer.text, answer.ended, len(ids), ids, logs)
 
 
 def remote_rollout_answers(
@@ -100,17 +101,17 @@ def remote_rollout_answers(
     the problem for which there is none. Raises UserError 8 when no server answers any more.
     """
     requests = []
-    for one in prompts:
-        record = one.dialog.record
-        prompt = Prompt(record, record.turns[-1], protocol.name, one.ids, "", "turn")
-        seed = _turn_seed(decoding, one) if decoding.temperature else ""
+    for rollout_prompt in prompts:
+        record = rollout_prompt.dialog.record
+        prompt = Prompt(record, record.turns[-1], protocol.name, rollout_prompt.ids, "", "turn")
+        seed = _turn_seed(decoding, rollout_prompt) if decoding.temperature else ""
         requests.append(RemoteRequest(prompt, protocol, seed))
     for reply in replies(source, requests, decoding):
-        stopped = reply.ended == "turn" and reply.text.endswith(protocol.stops)
+        has_stop = reply.ended == "turn" and reply.text.endswith(protocol.stops)
         yield RolloutAnswer(
             reply.request,
             reply.text,
-            "stop" if stopped else reply.ended,
+            "stop" if has_stop else reply.ended,
             reply.new_tokens,
             problem=reply.problem,
         )

@@ -14,7 +14,7 @@ from agentlite.workspace.lookup import Source
 
 PACKAGES = ("sentence_transformers", "bm25s", "sklearn")
 INSTALL = 'pip install "agentlite[train,retriever]"'
-AT_ONCE = 64
+BATCH_SIZE = 64
 
 
 def check_libraries() -> None:
@@ -51,7 +51,7 @@ def embed(model: Any, texts: Sequence[str]) -> Any:
     """A row for each text, float32."""
     return model.encode(
         list(texts),
-        batch_size=AT_ONCE,
+        batch_size=BATCH_SIZE,
         normalize_embeddings=True,
         convert_to_numpy=True,
         show_progress_bar=False,

@@ -57,20 +57,20 @@ def make_trainer(
     # before the model: ZeRO-3 cuts it up while it is read
     configuration = trainer.configuration(trl.SFTConfig, {**own, **shared})
     loaded = load(source, loading_of(settings), trainable=True)
-    dataset, dev_rows = _dataset(rows), _dataset(dev) if dev else None
+    dataset, dev_dataset = _dataset(rows), _dataset(dev) if dev else None
     if not packs(settings):
         lengths = [len(row.input_ids) for row in rows]
         plan = schedule(settings, rows)
         dataset = dataset.select(trainer.row_order(lengths, plan, settings.seed))
     # Unsloth leaves padding out of batches only where it knows that no row is too long
-    for part in filter(None, (dataset, dev_rows)):
-        part._unsloth_truncated_to = settings.max_length
-    used = {token for row in rows for token in row.input_ids}
+    for split in filter(None, (dataset, dev_dataset)):
+        split._unsloth_truncated_to = settings.max_length
+    used_tokens = {token for row in rows for token in row.input_ids}
     return trainer.adjust_trainer(trl.SFTTrainer)(
-        model=adapter.add_adapter(loaded, settings, used),
+        model=adapter.add_adapter(loaded, settings, used_tokens),
         args=configuration,
         train_dataset=dataset,
-        eval_dataset=dev_rows,
+        eval_dataset=dev_dataset,
         processing_class=loaded.tokenizer,
     )
 

@@ -400,10 +400,10 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
 def _keep_best(folder: Path) -> dict[str, object]:
     """Copies the best checkpoint's weights to adapter/ or model/. Returns the key figures."""
     best = checkpoints.best_whole(folder)
-    made, files = load.weight_files(best)
-    (folder / made).mkdir(exist_ok=True)
+    kind, files = load.weight_files(best)
+    (folder / kind).mkdir(exist_ok=True)
     for path in files:
-        shutil.copyfile(path, folder / made / path.name)
+        shutil.copyfile(path, folder / kind / path.name)
     rows = read_metrics(folder)
     manifest = checkpoints.manifests(folder)[best]
     return {

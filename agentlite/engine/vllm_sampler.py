@@ -13,7 +13,7 @@ from typing import Any
 
 from agentlite.engine.decoding import Decoding, ends_of
 from agentlite.engine.load import Loaded
-from agentlite.engine.local_sampler import Sample, SampleRequest, read
+from agentlite.engine.local_sampler import Sample, SampleRequest, make_sample
 
 
 def sample(
@@ -28,7 +28,7 @@ def sample(
     from vllm import SamplingParams
 
     ends = ends_of(loaded.model, decoding.turn_end)
-    wanted = [
+    numbered = [
         (index, number, seed, request)
         for index, request in enumerate(requests)
         for number, seed in enumerate(request.seeds)
@@ -45,19 +45,20 @@ def sample(
             skip_special_tokens=False,  # a stop string may be a special token
             logprobs=0,  # of the drawn token alone
         )
-        for _, _, seed, request in wanted
+        for _, _, seed, request in numbered
     ]
-    prompts = [{"prompt_token_ids": list(request.prompt)} for *_, request in wanted]
-    with _adapter(llm, loaded.model) as handed:
-        outputs = llm.generate(prompts, parameters, use_tqdm=False, **handed)
-        if handed and llm.llm_engine.vllm_config.model_config.enable_sleep_mode:
+    prompts = [{"prompt_token_ids": list(request.prompt)} for *_, request in numbered]
+    with _adapter(llm, loaded.model) as adapter_arguments:
+        outputs = llm.generate(prompts, parameters, use_tqdm=False, **adapter_arguments)
+        if adapter_arguments and llm.llm_engine.vllm_config.model_config.enable_sleep_mode:
             llm.sleep(1)  # the next call wakes it
     samples = []
-    for (index, number, _, request), output in zip(wanted, outputs, strict=True):
+    for (index, number, _, request), output in zip(numbered, outputs, strict=True):
         ids = list(output.outputs[0].token_ids)
-        drawn = zip(ids, output.outputs[0].logprobs, strict=True)
-        likely = [place[token].logprob for token, place in drawn]
-        samples.append(read(loaded.tokenizer, ids, ends, request.stops, (index, number), likely))
+        tokens = zip(ids, output.outputs[0].logprobs, strict=True)
+        logs = [by_token[token].logprob for token, by_token in tokens]
+        position = (index, number)
+        samples.append(make_sample(loaded.tokenizer, ids, ends, request.stops, position, logs))
     return samples
 
 

@@ -103,7 +103,7 @@ class Follower:
         self.row: dict[str, Any] = {}
         self.bad_steps: list[int] = []  # the last ones, if something in them is not a finite number
         self.skipped_steps: list[int] = []  # likewise, if float16's loss scaling left them out
-        self.step_time = self.save_time = time.monotonic()  # of the end of the last step, and of the last save
+        self.step_time = self.save_time = time.monotonic()  # ends of the last step and last save
         self.save_seconds = 0.0  # of that save
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

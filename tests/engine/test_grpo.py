@@ -92,8 +92,8 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     made_of = trainer._generate_and_score_completions(batch)
     totals = []
     for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
-        drawn = local_sampler.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
-        parts = verdict(drawn)
+        answer = ids[mask == 1].tolist()
+        parts = verdict(local_sampler.make_sample(loaded.tokenizer, answer, {2}, (), (0, 0)))
         totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
     groups = torch.tensor(totals).view(2, 4)
     expected = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)

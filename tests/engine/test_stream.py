@@ -48,7 +48,7 @@ def answered(
             ids.append(token)
             if token == END or until_stop(TOKENIZER.decode(ids), stops) or not goes_on(ids):
                 break
-        return [local_sampler.read(TOKENIZER, ids, {END}, stops, (0, 0))]
+        return [local_sampler.make_sample(TOKENIZER, ids, {END}, stops, (0, 0))]
 
     monkeypatch.setattr("agentlite.engine.local_sampler.sample", sample)
     decoding = Decoding(99, turn_end=END, stops=stops)

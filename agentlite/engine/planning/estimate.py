@@ -201,15 +201,15 @@ def vllm_share(load: Load, total: float) -> float:
     return math.ceil(100 * vllm_total(load) / total) / 100
 
 
-def kept_in_training(settings: Any, model: Any, teacher: int = 0) -> float:
+def training_bytes(settings: Any, model: Any, teacher_parameters: int = 0) -> float:
     """The bytes of a GPU that are in use in every moment of a training; 0 for a model whose memory
-    cannot be planned. `teacher`: the parameters of a model beside it.
+    cannot be planned. `teacher_parameters`: those of a model beside it.
     """
     try:
         shape = shape_of(model.config.to_dict(), model.name_or_path)
     except UserError:
         return 0.0
-    return fixed_bytes(load_of(settings, shape._replace(teacher=teacher), True))
+    return fixed_bytes(load_of(settings, shape._replace(teacher=teacher_parameters), True))
 
 
 def data_of(settings: Any, run: Path) -> RowLengths:
