@@ -38,7 +38,7 @@ MEASURES = {
     "sampled_share": "sampled_share",
     "completions/mean_length": "new_tokens",
 }
-LAST = 5  # steps that the figures are the mean of
+LAST_STEPS = 5  # steps that the figures are the mean of
 UNLIKELY = 1e-4  # times the teacher's probability: so low, the reverse KL has next to no gradient
 
 
@@ -72,19 +72,19 @@ def train(
     make = partial(make_trainer, source, teacher, settings, folder, task)
     plan = trainer.schedule(settings, len(task.prompts))
     figures = trainer.train(make, folder, plan, watch.Watch(MEASURES))
-    logged = watch.read_metrics(folder)
-    few = max(1, min(LAST, len(logged) // 2))
-    first, last = logged[:few], logged[-few:]
+    rows = watch.read_metrics(folder)
+    count = max(1, min(LAST_STEPS, len(rows) // 2))
+    first_rows, last_rows = rows[:count], rows[-count:]
     return figures | {
-        "first_divergence": watch.mean(first, "loss"),
-        "last_divergence": watch.mean(last, "loss"),
-        "first_agreement": watch.mean(first, "agreement"),
-        "last_agreement": watch.mean(last, "agreement"),
-        "unlikely_starts": watch.mean(last, "unlikely_starts"),
+        "first_divergence": watch.mean(first_rows, "loss"),
+        "last_divergence": watch.mean(last_rows, "loss"),
+        "first_agreement": watch.mean(first_rows, "agreement"),
+        "last_agreement": watch.mean(last_rows, "agreement"),
+        "unlikely_starts": watch.mean(last_rows, "unlikely_starts"),
     }
 
 
-def longest(prompt: DistillPrompt, settings: DistillSettings) -> int:
+def max_row_length(prompt: DistillPrompt, settings: DistillSettings) -> int:
     """The most tokens that a prompt and an answer to it may have."""
     sampled = settings.max_new_tokens if settings.samples else 0
     return len(prompt.ids) + max(len(prompt.recorded), sampled)
@@ -103,20 +103,20 @@ def make_trainer(
     """
     loading = loading_of(settings)
     # the teacher as the student, but for what a student of whole weights needs
-    teaching = load(teacher, loading._replace(full=False), trainable=False).model.eval()
+    teacher_model = load(teacher, loading._replace(full=False), trainable=False).model.eval()
     student = load(source, loading, trainable=True)
-    for model in (teaching, student.model):
+    for model in (teacher_model, student.model):
         check_head(
             model,
             "it cannot teach, or be taught, token by token",
             "Choose another model; or learn from answers: agentlite pairs, then prep --from pairs.",
         )
     plan = trainer.schedule(settings, len(task.prompts))
-    lengths = [longest(prompt, settings) for prompt in task.prompts]
+    lengths = [max_row_length(prompt, settings) for prompt in task.prompts]
     return summed_loss.make_trainer(
         trl.SFTTrainer,
-        partial(sample_answers, teaching.num_parameters(), settings, task, plan.steps),
-        partial(summed_divergence, teaching, task.width, settings.beta),
+        partial(sample_answers, teacher_model.num_parameters(), settings, task, plan.steps),
+        partial(summed_divergence, teacher_model, task.width, settings.beta),
         adapter.add_adapter(student, settings),
         student.tokenizer,
         settings,
@@ -127,7 +127,7 @@ def make_trainer(
 
 
 def sample_answers(
-    teacher: int,
+    teacher_parameters: int,
     settings: DistillSettings,
     task: DistillTask,
     steps: int,
@@ -135,25 +135,25 @@ def sample_answers(
     numbers: Sequence[int],
 ) -> list[Row]:
     """The answers of a step to the prompts `numbers`: sampled by the student, or recorded.
-    `teacher`: its parameters, which are in memory as well.
+    `teacher_parameters`: how many are in memory as well.
     """
     step = trl_trainer.state.global_step
     share = sampled_share(settings, step, steps)
-    seeds = [f"{settings.seed} {step} {place}" for place in range(len(numbers))]
-    by_student = [random.Random(f"{seed} whose").random() < share for seed in seeds]
+    seeds = [f"{settings.seed} {step} {index}" for index in range(len(numbers))]
+    is_sampled = [random.Random(f"{seed} whose").random() < share for seed in seeds]
     prompts = [task.prompts[number] for number in numbers]
     answers = [prompt.recorded for prompt in prompts]
-    places = [place for place, own in enumerate(by_student) if own]
+    sampled_indices = [index for index, sampled in enumerate(is_sampled) if sampled]
     if requests := [
-        local_sampler.SampleRequest(prompts[place].ids, (seeds[place],), prompts[place].stops)
-        for place in places
+        local_sampler.SampleRequest(prompts[index].ids, (seeds[index],), prompts[index].stops)
+        for index in sampled_indices
     ]:
-        student = local_sampler.learner(settings, trl_trainer, teacher)
+        student = local_sampler.learner(settings, trl_trainer, teacher_parameters)
         for answer in local_sampler.sample(student, requests, task.decoding):
-            answers[places[answer.prompt]] = answer.ids
-    measured = trl_trainer._metrics["train"]
-    measured["completions/mean_length"].append(sum(map(len, answers)) / len(answers))
-    measured["sampled_share"].append(sum(by_student) / len(numbers))
+            answers[sampled_indices[answer.prompt]] = answer.ids
+    metrics = trl_trainer._metrics["train"]
+    metrics["completions/mean_length"].append(sum(map(len, answers)) / len(answers))
+    metrics["sampled_share"].append(sum(is_sampled) / len(numbers))
     return [
         training_row(prompt.ids, answer) for prompt, answer in zip(prompts, answers, strict=True)
     ]
@@ -186,30 +186,30 @@ def summed_divergence(
     """
     labels = inputs.pop("labels")
     with torch.no_grad():
-        guide, _, _ = trained_states(teacher, inputs, labels)
-    states, _, trained = trained_states(student, inputs, labels)
+        teacher_states, _, _ = trained_states(teacher, inputs, labels)
+    states, _, is_trained = trained_states(student, inputs, labels)
     heads = head_of(student), head_of(teacher)
     # Whether a token is the first of its answer: (tokens,), as states. An answer is one stretch, so
     # its first token is where the count of trained ones is 1: 0 0 1 1 1 -> 0 0 1 2 3.
-    first = (trained.cumsum(1) == 1)[trained]
+    is_first = (is_trained.cumsum(1) == 1)[is_trained]
 
-    def of_chunk(states: Any, first: Any, guide: Any) -> Any:
-        own = heads[0](states).float()[:, :width].log_softmax(-1)
+    def chunk_sums(states: Any, is_first: Any, teacher_states: Any) -> Any:
+        log_q = heads[0](states).float()[:, :width].log_softmax(-1)
         with torch.no_grad():
-            other = heads[1](guide)[:, :width].float().log_softmax(-1)
-        highest, likeliest = other.max(-1, keepdim=True)
-        agreed = own.argmax(-1, keepdim=True) == likeliest
+            log_p = heads[1](teacher_states)[:, :width].float().log_softmax(-1)
+        highest, likeliest = log_p.max(-1, keepdim=True)
+        matches = log_q.argmax(-1, keepdim=True) == likeliest
         # log q < log p + log UNLIKELY, of the token that is the teacher's likeliest
-        unlikely = own.gather(-1, likeliest) < highest + math.log(UNLIKELY)
-        starts = unlikely.squeeze(-1) & first
+        is_unlikely = log_q.gather(-1, likeliest) < highest + math.log(UNLIKELY)
+        starts = is_unlikely.squeeze(-1) & is_first
         return torch.stack(
-            [divergence(own, other, beta).sum(), agreed.float().sum(), starts.float().sum()]
+            [divergence(log_q, log_p, beta).sum(), matches.float().sum(), starts.float().sum()]
         )
 
     # a zero that hangs on the model: without answer tokens there is still a gradient, of zeros
     zeros = torch.stack([states.sum(dtype=torch.float32) * 0.0] * 3)
-    total, agreed, starts = sum(in_chunks(of_chunk, states, first, guide), zeros)
-    return SummedLoss(total, {"agreement": agreed.detach()}, {"unlikely_starts": starts.detach()})
+    total, matches, starts = sum(in_chunks(chunk_sums, states, is_first, teacher_states), zeros)
+    return SummedLoss(total, {"agreement": matches.detach()}, {"unlikely_starts": starts.detach()})
 
 
 def sampled_share(settings: DistillSettings, step: int, steps: int) -> float:
@@ -217,7 +217,7 @@ def sampled_share(settings: DistillSettings, step: int, steps: int) -> float:
     with `fade` from there to 1, in a line over that share of the steps: with lmbda .5 and fade .5
     of 100 steps .5 at step 0, .75 at step 25, and 1 from step 50 on.
     """
-    others = 1 - settings.lmbda
+    recorded_share = 1 - settings.lmbda
     if settings.fade:
-        others *= max(0.0, 1 - step / (settings.fade * steps))
-    return 1 - others
+        recorded_share *= max(0.0, 1 - step / (settings.fade * steps))
+    return 1 - recorded_share

@@ -18,7 +18,7 @@ MEASURES = {
     "logps/chosen": "chosen_logp",
     "logps/rejected": "rejected_logp",
 }
-LAST = 5  # steps that the figures at the end are the mean of
+LAST_STEPS = 5  # steps that the figures at the end are the mean of
 
 
 class Preference(NamedTuple):
@@ -61,17 +61,17 @@ def train(
     figures = trainer.train(make, folder, plan, watch.Watch(MEASURES, at_step))
     # over the last steps: how far chosen is above rejected, how often, and how many nats both sides
     # have moved
-    last = watch.read_metrics(folder)[-LAST:]
-    figures |= {name: watch.mean(last, name) for name in ("margin", "accuracy")}
+    last_rows = watch.read_metrics(folder)[-LAST_STEPS:]
+    figures |= {name: watch.mean(last_rows, name) for name in ("margin", "accuracy")}
     if settings.has_reference:
         figures |= {
-            f"{side}_drift": round(watch.mean(last, f"{side}_reward") / settings.beta, 3)
+            f"{side}_drift": round(watch.mean(last_rows, f"{side}_reward") / settings.beta, 3)
             for side in ("chosen", "rejected")
         }
     return figures
 
 
-def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
+def configure(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
     """The configuration of TRL's trainer. TRL 1.15 does not smooth its sigmoid loss, but mixes
     losses. With s for the smoothing, L for the sigmoid loss of a pair and L' for that of the pair
     swapped, its robust loss is ((1-s) L - s L') / (1-2s). So 2(1-s) sigmoid - (1-2s) robust is
@@ -91,7 +91,7 @@ def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
         "max_length": settings.max_length,
         **adapter.reference_arguments(settings),
     }
-    shared = trainer.arguments(settings, folder, micro)
+    shared = trainer.trl_arguments(settings, folder, micro)
     return trainer.configuration(trl.DPOConfig, {**own, **shared})
 
 
@@ -104,7 +104,7 @@ def make_trainer(
 ) -> Any:
     """A DPOTrainer over rows that are tokenised already, in the order of the run."""
     # before the model: ZeRO-3 cuts it up while it is read
-    configuration = arguments(settings, folder, micro)
+    configuration = configure(settings, folder, micro)
     loaded = load(source, loading_of(settings), trainable=True)
     plan = trainer.schedule(settings, len(rows))
     order = trainer.row_order([row.tokens for row in rows], plan, settings.seed)
@@ -142,12 +142,12 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             """The micro-batches of an optimizer step: their mean number of chosen tokens, over all
             processes.
             """
-            batches, items = super().get_batch_samples(*request)
+            batches, item_count = super().get_batch_samples(*request)
             # (2 pairs, columns): all chosen rows of a micro-batch, then all rejected ones
             chosen = (batch["completion_mask"].chunk(2)[0] for batch in batches)
-            counts = sum(mask.sum() for mask in chosen).to(self.args.device)
-            self.mean_tokens = self.accelerator.gather(counts).float().mean() / len(batches)
-            return batches, items
+            chosen_tokens = sum(mask.sum() for mask in chosen).to(self.args.device)
+            self.mean_tokens = self.accelerator.gather(chosen_tokens).float().mean() / len(batches)
+            return batches, item_count
 
         def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
             """Adds losses that TRL's trainer lacks to those of its own, from the same forward
@@ -156,22 +156,22 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             and orpo both sides are means over the tokens of an answer, also in what is logged,
             where TRL has sums.
             """
-            of_pairs = OWN_LOSSES.get(settings.loss_type)
-            passes: list[Any] = []
+            pair_loss = OWN_LOSSES.get(settings.loss_type)
+            outputs: list[Any] = []
 
             # In place of the model, so that what TRL has read need not be read again. TRL asks the
             # reference in another way: this is called once.
             def forward(**arguments: Any) -> Any:
-                passes.append(model(**arguments))
-                return passes[0]
+                outputs.append(model(**arguments))
+                return outputs[0]
 
-            if not (of_pairs or settings.sft_weight):
+            if not (pair_loss or settings.sft_weight):
                 return super()._compute_loss(model, inputs, return_outputs)
             loss = super()._compute_loss(forward, inputs, return_outputs)
-            sums = passes[0].log_probs.sum(dim=1)  # (2 pairs,): TRL's are 0 outside the answers
+            sums = outputs[0].log_probs.sum(dim=1)  # (2 pairs,): TRL's are 0 outside the answers
             if settings.sft_weight:
                 loss = loss - settings.sft_weight * sums.chunk(2)[0].sum() / self.mean_tokens
-            if not of_pairs:
+            if not pair_loss:
                 return loss
             chosen, rejected = (sums / inputs["completion_mask"].sum(dim=1)).chunk(2)
             rewards = [settings.beta * side.detach() for side in (chosen, rejected)]
@@ -184,7 +184,7 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
                 # TRL has just appended the figure of this micro-batch, by its own definition
                 mean = self.accelerator.gather(values).mean().item()
                 self._metrics["train"][f"rewards/{name}"][-1] = mean
-            return loss + of_pairs(chosen, rejected, settings).mean()
+            return loss + pair_loss(chosen, rejected, settings).mean()
 
     return WithLosses
 
@@ -201,10 +201,10 @@ def orpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
     p / (1 - p) (arXiv 2403.07691). The loss of ORPO has the SFT loss beside it: sft_weight.
     """
 
-    def log_odds(likely: Any) -> Any:
-        likely = likely.float().clamp(max=-1e-6)  # a probability of 1 has no odds
+    def log_odds(log_probability: Any) -> Any:
+        log_probability = log_probability.float().clamp(max=-1e-6)  # a probability of 1 has no odds
         # log p - log(1 - p), where expm1 keeps the digits of 1 - p for a p close to 1
-        return likely - (-likely.expm1()).log()
+        return log_probability - (-log_probability.expm1()).log()
 
     return -settings.beta * torch.nn.functional.logsigmoid(log_odds(chosen) - log_odds(rejected))
 

@@ -126,33 +126,33 @@ def train(
     source: Source,
     settings: GrpoSettings,
     folder: Path,
-    task: Callable[[], GrpoTask],
+    make_task: Callable[[], GrpoTask],
     trainer_of: Callable[..., Any] | None = None,
 ) -> dict[str, object]:
-    """`task` is made anew for each trainer, whose steps begin at the last checkpoint. `trainer_of`:
-    in place of make_trainer, for PPO. Returns the key figures. Raises what engine.trainer.train
+    """A task is made for each trainer, whose steps begin at the last checkpoint. `trainer_of`: in
+    place of make_trainer, for PPO. Returns the key figures. Raises what engine.trainer.train
     raises, and UserError 5 if the reference is not the start.
     """
     prepare(loading_of(settings))
-    loading, todo = _loading(settings, source), task()
-    plan = schedule(settings, todo.prompt_count)
+    loading, task = _loading(settings, source), make_task()
+    plan = schedule(settings, task.prompt_count)
 
     def make(micro: trainer.Schedule) -> Any:
         loaded = load(source, loading, trainable=True)
-        return (trainer_of or make_trainer)(loaded, settings, folder, task(), micro)
+        return (trainer_of or make_trainer)(loaded, settings, folder, make_task(), micro)
 
-    measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
-    watch = Watch(measures, _Checks(folder, settings, todo, plan.steps), todo.halt)
+    measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in task.weights}}
+    watch = Watch(measures, _StepChecks(folder, settings, task, plan.steps), task.halt)
     # a second engine would find the memory of the first in use
     figures = trainer.train(make, folder, plan, watch, restarts=not settings.vllm)
     rows = read_metrics(folder)
-    few = max(1, min(LOOK_EVERY, len(rows) // 2))
-    figures["first_reward"] = mean(rows[:few], "reward")
-    figures["last_reward"] = mean(rows[-few:], "reward")
+    count = max(1, min(LOOK_EVERY, len(rows) // 2))
+    figures["first_reward"] = mean(rows[:count], "reward")
+    figures["last_reward"] = mean(rows[-count:], "reward")
     if _measures_kl(settings):
-        figures["kl"] = mean(rows[-few:], "kl")
+        figures["kl"] = mean(rows[-count:], "kl")
     if settings.advantage == "value":
-        figures["explained"] = mean(rows[-few:], "explained")
+        figures["explained"] = mean(rows[-count:], "explained")
     else:
         figures["flat_groups"] = mean(rows, "flat")
     return figures
@@ -190,7 +190,7 @@ def prompt_order(count: int, groups: int, seed: int) -> list[int]:
     return trainer.epochs(count, groups, random.Random(seed))[:groups]
 
 
-def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule) -> Any:
+def configure(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule) -> Any:
     """The configuration of TRL's trainer: a GRPOConfig."""
     own = {
         "beta": settings.beta,
@@ -222,7 +222,7 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
             "vllm_importance_sampling_mode": "token_truncate",
             "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
         }
-    shared = trainer.arguments(settings, folder, micro)
+    shared = trainer.trl_arguments(settings, folder, micro)
     return trainer.configuration(trl.GRPOConfig, {**own, **shared})
 
 
@@ -240,49 +240,47 @@ def make_trainer(
         trainer_class = trust_packing(trainer_class, MAX_GAP_IN_16_BIT)
     trl_trainer = trainer_class(
         model=adapter.add_adapter(loaded, settings),
-        reward_funcs=[_reward(name) for name in task.weights],
-        args=arguments(settings, folder, task, micro),
+        reward_funcs=[_reward_function(name) for name in task.weights],
+        args=configure(settings, folder, task, micro),
         train_dataset=datasets.Dataset.from_dict({"prompt": [str(index) for index in order]}),
         processing_class=loaded.tokenizer,
-        rollout_func=_rollout(settings, task),
+        rollout_func=_rollout_function(settings, task),
     )
     adapter.keep_reference(trl_trainer.model)
     return trl_trainer
 
 
-def _reward(part: str) -> Callable[..., list[float | None]]:
+def _reward_function(component: str) -> Callable[..., list[float | None]]:
     """TRL names a reward after its function, and logs it by that name."""
 
     def reward(reward_parts: Sequence[Reward], **_: object) -> list[float | None]:
-        return [None if parts is None else parts[part] for parts in reward_parts]
+        return [None if parts is None else parts[component] for parts in reward_parts]
 
-    reward.__name__ = part
+    reward.__name__ = component
     return reward
 
 
-def _rollout(settings: GrpoSettings, task: GrpoTask) -> Callable[[list[str], Any], dict[str, Any]]:
-    """What TRL calls for a step's answers: every prompt stands there once for each answer of its
-    group.
-    """
+def _rollout_function(settings: GrpoSettings, task: GrpoTask) -> Callable[..., dict[str, object]]:
+    """What TRL calls for a step's answers, with every prompt once for each answer of its group."""
 
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
         # groups of 2: ["7", "7", "3", "3"] -> [7, 3]
-        groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
-        sampler = local_sampler.learner(settings, trl_trainer)
-        draw: Draw = partial(local_sampler.sample, sampler)
+        prompt_numbers = [int(prompt) for prompt in prompts[:: settings.group_size]]
+        policy = local_sampler.learner(settings, trl_trainer)
+        draw: Draw = partial(local_sampler.sample, policy)
         if settings.vllm:
-            draw = partial(vllm_sampler.sample, trl_trainer.vllm_generation.llm, sampler)
-        rows = task.sample(draw, groups, step)
-        measured = trl_trainer._metrics["train"]
-        measured["surprisal"].append(surprisal(rows))
+            draw = partial(vllm_sampler.sample, trl_trainer.vllm_generation.llm, policy)
+        rows = task.sample(draw, prompt_numbers, step)
+        metrics = trl_trainer._metrics["train"]
+        metrics["surprisal"].append(surprisal(rows))
         if step % LOOK_EVERY == 0 and not settings.vllm:  # of vLLM TRL compares all tokens
-            sampled = [row for row in rows if any(row.mask)]  # not of a rollout without a turn
-            some = sampled[:: settings.group_size][:GAP_PROMPTS]
-            gaps = sampler_gaps(trl_trainer.model, some, settings.temperature)
-            measured["sampler_gap/mean"].append(sum(gaps) / len(gaps))
-            measured["sampler_gap/p99"].append(gaps[int(0.99 * (len(gaps) - 1))])
-            measured["sampler_gap/max"].append(gaps[-1])
+            sampled_rows = [row for row in rows if any(row.mask)]  # not of a rollout without a turn
+            compared_rows = sampled_rows[:: settings.group_size][:GAP_PROMPTS]
+            gaps = sampler_gaps(trl_trainer.model, compared_rows, settings.temperature)
+            metrics["sampler_gap/mean"].append(sum(gaps) / len(gaps))
+            metrics["sampler_gap/p99"].append(gaps[int(0.99 * (len(gaps) - 1))])
+            metrics["sampler_gap/max"].append(gaps[-1])
         return {
             "prompt_ids": [list(row.prompt) for row in rows],
             "completion_ids": [list(row.ids) for row in rows],
@@ -302,8 +300,8 @@ def answer_row(prompt: Sequence[int], answer: local_sampler.Sample, reward: Rewa
 def surprisal(rows: Sequence[LearnedRow]) -> float:
     """The mean of -log p of the tokens that were sampled, in nats."""
     pairs = [pair for row in rows for pair in zip(row.log_probabilities, row.mask, strict=True)]
-    sampled = [likely for likely, is_sampled in pairs if is_sampled]
-    return -sum(sampled) / len(sampled)
+    logs = [log for log, is_sampled in pairs if is_sampled]
+    return -sum(logs) / len(logs)
 
 
 def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> list[float]:
@@ -316,35 +314,35 @@ def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> 
     gaps: list[float] = []
     for row in rows:
         ids = torch.tensor([[*row.prompt, *row.ids]], device=model.device)
-        kept = min(len(row.ids), GAP_TOKENS)
-        # The logits at a token are those of the next one: of kept + 1 the last is not needed, and
-        # the first one is that of the id before what is kept.
+        count = min(len(row.ids), GAP_TOKENS)
+        # The logits at a token are those of the next one: of count + 1 the last is not needed, and
+        # the first one is that of the id before the last `count`.
         with torch.no_grad():
-            logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
+            logits = model(input_ids=ids, use_cache=False, logits_to_keep=count + 1).logits[0, :-1]
             scaled = logits.float() / (temperature or 1.0)
-            chosen = -torch.nn.functional.cross_entropy(scaled, ids[0, -kept:], reduction="none")
-        sampled = torch.tensor(row.log_probabilities[-kept:], device=chosen.device)
-        learned = torch.tensor(row.mask[-kept:], device=chosen.device) == 1
-        gaps += (sampled - chosen).abs()[learned].tolist()
+            losses = torch.nn.functional.cross_entropy(scaled, ids[0, -count:], reduction="none")
+        logs = torch.tensor(row.log_probabilities[-count:], device=losses.device)
+        is_sampled = torch.tensor(row.mask[-count:], device=losses.device) == 1
+        gaps += (logs + losses).abs()[is_sampled].tolist()  # a loss is -log p
     return sorted(gaps)
 
 
-class _Checks:
+class _StepChecks:
     """Sees the row of each step: ends a run that does not learn what it should, and says every few
     steps what makes them teach nothing.
     """
 
     def __init__(self, folder: Path, settings: GrpoSettings, task: GrpoTask, steps: int):
         self.folder, self.settings, self.task, self.steps = folder, settings, task, steps
-        self.recent: list[Mapping[str, float]] = []
+        self.recent_rows: list[Mapping[str, float]] = []
         # whether all answers to each prompt of a step score the same, those before a stop as well
-        self.flat: dict[int, bool] = {}
+        self.is_flat: dict[int, bool] = {}
 
     def __call__(self, step: int, row: Mapping[str, float]) -> None:
         settings = self.settings
         # the trainer computes so: its weights are in 16 bit, or the user's `trl` wants it
-        mixed = settings.trl.get("bf16") or settings.trl.get("fp16")
-        in_16_bit = mixed or load_dtype() != torch.float32
+        is_mixed = settings.trl.get("bf16") or settings.trl.get("fp16")
+        in_16_bit = is_mixed or load_dtype() != torch.float32
         if step == 1 and _measures_kl(settings):
             tolerance = 1e-2 if in_16_bit else 1e-4
             adapter.refuse_other_start(row["kl"], tolerance, "the divergence (KL)")
@@ -358,16 +356,16 @@ class _Checks:
                     exit_code=DIVERGED,
                 )
             )
-        if not self.flat:
-            self.flat = {one["step"]: one.get("flat") == 1 for one in read_metrics(self.folder)}
-        self.flat[step] = row.get("flat") == 1
+        if not self.is_flat:
+            self.is_flat = {r["step"]: r.get("flat") == 1 for r in read_metrics(self.folder)}
+        self.is_flat[step] = row.get("flat") == 1
         # how many steps in a row, up to this one, were flat; there is no step 0 that could be
-        many = next(number for number in range(step + 1) if not self.flat.get(step - number))
-        if 0 < settings.max_flat_steps <= many and step < self.steps:
+        flat_steps = next(n for n in range(step + 1) if not self.is_flat.get(step - n))
+        if 0 < settings.max_flat_steps <= flat_steps and step < self.steps:
             self.task.halt.append(
                 UserError(
-                    f"for {many} steps all answers to each prompt scored the same: nothing is "
-                    "learned.",
+                    f"for {flat_steps} steps all answers to each prompt scored the same: nothing "
+                    "is learned.",
                     "Raise --temperature or --group-size, let such prompts rest (rest_epochs) or "
                     "weigh other parts (--weights), with --force; or continue anyway: "
                     "--set grpo.max_flat_steps=0.",
@@ -375,20 +373,20 @@ class _Checks:
                     exit_code=DIVERGED,
                 )
             )
-        self.recent.append(row)
+        self.recent_rows.append(row)
         if step % LOOK_EVERY == 0 or step == self.steps:
-            steps = f"steps {step - len(self.recent) + 1} to {step}"
-            for sentence in complaints(self.recent, live=self.task.is_live):
+            steps = f"steps {step - len(self.recent_rows) + 1} to {step}"
+            for sentence in complaints(self.recent_rows, is_live=self.task.is_live):
                 console.notice(f"{self.folder.name}, {steps}: {sentence}")
-            self.recent = []
+            self.recent_rows = []
 
 
-def complaints(rows: Sequence[Mapping[str, float]], live: bool = False) -> list[str]:
-    """What is wrong with some steps, each with a way out; nothing if they are well. `live`: whether
-    the prompts are tasks, of which those that teach nothing are passed over.
+def complaints(rows: Sequence[Mapping[str, float]], is_live: bool = False) -> list[str]:
+    """What is wrong with some steps, each with a way out; nothing if they are well. `is_live`:
+    whether the prompts are tasks, of which those that teach nothing are passed over.
     """
     flat, cut, kl = (mean(rows, name) for name in ("flat", "reward/timeout", "kl"))
-    leave_out = "" if live else ", or let such prompts rest (--set grpo.rest_epochs=2)"
+    leave_out = "" if is_live else ", or let such prompts rest (--set grpo.rest_epochs=2)"
     cases = [
         (
             flat >= 0.5,

@@ -5,7 +5,7 @@ from typing import Any
 from agentlite.core import console
 from agentlite.engine import torch, trl
 
-CHECKED = 4  # answers that are read alone as well, where a micro-batch is longer than any before
+ANSWERS_ALONE = 4  # read alone as well, where a micro-batch is longer than any before
 EVERY_LENGTH = 2**62
 
 
@@ -33,26 +33,27 @@ def trust_packing(trainer_class: Any, tolerance: float) -> Any:
     """Unsloth puts the answers of a micro-batch into one row. It compares that with every answer
     read alone, twice, where a batch is longer than any before: 512 passes for 256 answers.
 
-    Here CHECKED answers are compared, by the mean difference of their log-probabilities; where it
-    is more than `allowed`, answers are padded from then on. The reference reads the micro-batches
-    of the loss: Unsloth would have it read all answers at once, however many fit.
+    Here ANSWERS_ALONE are compared, by the mean difference of their log-probabilities; where it is
+    more than `tolerance`, answers are padded from then on. The reference reads the micro-batches of
+    the loss: Unsloth would have it read all answers at once, however many fit.
     """
 
     class Trusting(trainer_class):  # type: ignore[misc]  # trl is untyped here
         def __init__(self, **arguments: Any):
             super().__init__(**arguments)
-            self.checked = (0, 0)  # tokens of a micro-batch, and of an answer
-            size, rows = self.num_generations, self.args.per_device_train_batch_size
+            self.compared = (0, 0)  # tokens of a micro-batch, and of an answer
+            size = self.num_generations
+            groups = self.args.per_device_train_batch_size // size
             # Unsloth notes a layout it has compared by the number of groups and their sizes: a
             # micro-batch of 8 in groups of 4 is (2, (4, 4)).
-            layouts = {(rows // size, (size,) * (rows // size)): (EVERY_LENGTH, EVERY_LENGTH)}
+            layouts = {(groups, (size,) * groups): (EVERY_LENGTH, EVERY_LENGTH)}
             _trust(self.accelerator.unwrap_model(self.model), layouts)
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             answers = super()._generate_and_score_completions(inputs)
             if "ref_per_token_logps" not in answers:  # then nothing was read yet
-                parts = [("prompt_ids", "completion_ids"), ("prompt_mask", "completion_mask")]
-                ids, mask = (torch.cat([answers[one] for one in part], dim=1) for part in parts)
+                pairs = [("prompt_ids", "completion_ids"), ("prompt_mask", "completion_mask")]
+                ids, mask = (torch.cat([answers[key] for key in keys], dim=1) for keys in pairs)
                 if self._is_longest(mask):
                     with torch.no_grad():
                         self._get_per_token_logps_and_entropies(
@@ -61,51 +62,51 @@ def trust_packing(trainer_class: Any, tolerance: float) -> Any:
             return answers
 
         def _get_per_token_logps_and_entropies(
-            self, model: Any, input_ids: Any, attention_mask: Any, *rest: Any, **named: Any
+            self, model: Any, input_ids: Any, attention_mask: Any, *arguments: Any, **options: Any
         ) -> Any:
             read = super()._get_per_token_logps_and_entropies
             if torch.is_grad_enabled():  # the loss, which reads by itself
-                return read(model, input_ids, attention_mask, *rest, **named)
+                return read(model, input_ids, attention_mask, *arguments, **options)
 
-            def read_in(size: int, rows: Any) -> Any:
-                """(rows, columns): aligned at the right, where each part has only what it needs;
+            def read_in_batches(size: int, rows: Any) -> Any:
+                """(rows, columns): aligned at the right, where each batch has only what it needs;
                 0 on its left."""
-                parts = [
-                    read(model, input_ids[part], attention_mask[part], *rest, **named)[0]
-                    for part in rows.split(size)
+                batches = [
+                    read(model, input_ids[batch], attention_mask[batch], *arguments, **options)[0]
+                    for batch in rows.split(size)
                 ]
-                width = max(part.shape[1] for part in parts)
+                width = max(batch.shape[1] for batch in batches)
                 pad = torch.nn.functional.pad
-                return torch.cat([pad(part, (width - part.shape[1], 0)) for part in parts])
+                return torch.cat([pad(batch, (width - batch.shape[1], 0)) for batch in batches])
 
-            every = torch.arange(len(input_ids), device=input_ids.device)
-            micro = self.args.per_device_train_batch_size
-            packed = read_in(micro, every)
+            all_rows = torch.arange(len(input_ids), device=input_ids.device)
+            batch_size = self.args.per_device_train_batch_size
+            packed = read_in_batches(batch_size, all_rows)
             if self._is_longest(attention_mask):
-                some = attention_mask.sum(1).topk(min(CHECKED, len(every))).indices
-                alone = read_in(1, some)
+                longest = attention_mask.sum(1).topk(min(ANSWERS_ALONE, len(all_rows))).indices
+                alone = read_in_batches(1, longest)
                 # `alone` may be narrower: both end with the last column. 0 is no token's.
-                gaps = (packed[some, -alone.shape[1] :] - alone).abs()[alone != 0]
+                gaps = (packed[longest, -alone.shape[1] :] - alone).abs()[alone != 0]
                 if not gaps.mean() <= tolerance:  # a NaN does not agree either
                     console.notice(
                         f"answers in one row are read otherwise than alone (by {gaps.mean():.2g}): "
                         "they are padded, which takes longer"
                     )
                     _trust(self.accelerator.unwrap_model(self.model), {}, trusted=False)
-                    packed = read_in(micro, every)
-                self.checked = self._lengths(attention_mask)
+                    packed = read_in_batches(batch_size, all_rows)
+                self.compared = self._lengths(attention_mask)
             return packed, None, None
 
         def _lengths(self, mask: Any) -> tuple[int, int]:
             """The most tokens of a micro-batch, and of an answer, in `mask` and in all compared
             before."""
             lengths = mask.sum(1)
-            parts = lengths.split(self.args.per_device_train_batch_size)
-            tokens = max(int(part.sum()) for part in parts)
-            return max(self.checked[0], tokens), max(self.checked[1], int(lengths.max()))
+            batches = lengths.split(self.args.per_device_train_batch_size)
+            tokens = max(int(batch.sum()) for batch in batches)
+            return max(self.compared[0], tokens), max(self.compared[1], int(lengths.max()))
 
         def _is_longest(self, mask: Any) -> bool:
-            return self._lengths(mask) != self.checked
+            return self._lengths(mask) != self.compared
 
     return Trusting
 

@@ -97,10 +97,10 @@ def estimate_advantages(
     A_t + V_t. Advantages and returns of each token of an answer.
     """
     advantages = [0.0] * len(values)
-    later, next_value = 0.0, 0.0
-    for place in reversed(range(len(values))):
-        later = rewards[place] + next_value - values[place] + lam * later
-        advantages[place], next_value = later, values[place]
+    next_advantage, next_value = 0.0, 0.0
+    for index in reversed(range(len(values))):
+        next_advantage = rewards[index] + next_value - values[index] + lam * next_advantage
+        advantages[index], next_value = next_advantage, values[index]
     returns = [advantage + value for advantage, value in zip(advantages, values, strict=True)]
     return advantages, returns
 
@@ -123,8 +123,8 @@ def whiten(experience: Sequence[Experience], settings: GrpoSettings) -> list[Lea
         rows.append(LearnedAnswer(answer, *estimates))
     learned = [value for row in rows if row.is_learned for value in row.advantages]
     # of no token: all zeros, which are not looked at
-    every = torch.tensor(learned or [0.0], dtype=torch.float64)
-    mean, deviation = float(every.mean()), float(every.std(correction=0))
+    tensor = torch.tensor(learned or [0.0], dtype=torch.float64)
+    mean, deviation = float(tensor.mean()), float(tensor.std(correction=0))
     return [
         row._replace(advantages=[(value - mean) / (deviation + 1e-8) for value in row.advantages])
         for row in rows
@@ -143,8 +143,8 @@ def value_loss(new: Any, old: Any, returns: Any, clip: float) -> Any:
     """Half of max((V - R)^2, (V' - R)^2) of each token, where V' is V, no further than `clip` from
     what it was when the round began. All (tokens,).
     """
-    near = old + (new - old).clamp(-clip, clip)
-    return 0.5 * (new - returns).square().maximum((near - returns).square())
+    clipped = old + (new - old).clamp(-clip, clip)
+    return 0.5 * (new - returns).square().maximum((clipped - returns).square())
 
 
 def make_trainer(
@@ -189,12 +189,12 @@ def clipped_loss(settings: GrpoSettings, model: Any, inputs: dict[str, Any]) -> 
         inputs.pop(name) for name in ("old", "advantages", "returns", "values")
     )
     new, new_values = read_tokens(model, inputs, labels, settings.temperature)
-    of_values = value_loss(new_values, values, returns, settings.clip).sum()
-    of_policy = policy_loss(new, old, advantages, settings.clip).sum()
+    value_sum = value_loss(new_values, values, returns, settings.clip).sum()
+    policy_sum = policy_loss(new, old, advantages, settings.clip).sum()
     clipped = (((new - old).exp() - 1).abs() > settings.clip).sum()
     return SummedLoss(
-        of_policy + settings.value_coef * of_values,
-        {"clipped": clipped, "value_loss": of_values.detach()},
+        policy_sum + settings.value_coef * value_sum,
+        {"clipped": clipped, "value_loss": value_sum.detach()},
     )
 
 
@@ -203,17 +203,17 @@ def read_tokens(
 ) -> tuple[Any, Any]:
     """Of every trained token of a micro-batch: its log-probability, and the value before it."""
     states, targets, _ = trained_states(model, inputs, labels)
-    head, heat = head_of(model), temperature or 1.0
+    head = head_of(model)
 
-    def of_chunk(states: Any, targets: Any) -> Any:
-        likely = (head(states).float() / heat).log_softmax(-1)
-        return likely.gather(-1, targets[:, None])[:, 0]
+    def chunk_logs(states: Any, targets: Any) -> Any:
+        logs = (head(states).float() / (temperature or 1.0)).log_softmax(-1)
+        return logs.gather(-1, targets[:, None])[:, 0]
 
     # a zero that hangs on the model: without trained tokens there is still a gradient, of zeros
     zero = states.sum(dtype=torch.float32)[None] * 0.0
     # `zero[:0]` gives `cat` something to return where there is no chunk at all
-    likely = torch.cat([zero[:0], *in_chunks(of_chunk, states, targets)])
-    return likely + zero, getattr(model, HEAD)(states.float())[:, 0]
+    logs = torch.cat([zero[:0], *in_chunks(chunk_logs, states, targets)])
+    return logs + zero, getattr(model, HEAD)(states.float())[:, 0]
 
 
 def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
@@ -221,21 +221,22 @@ def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
     from safetensors.torch import load_file, save_file
 
     class WithValueHead(trl_class):  # type: ignore[misc]  # trl is untyped here
-        def create_optimizer(self, *of_what: Any) -> Any:
+        def create_optimizer(self, *arguments: Any) -> Any:
             """The head begins at nothing: it has a learning rate of its own."""
             # transformers groups what requires a gradient: for that moment the head does not
             head = getattr(self.model, HEAD).requires_grad_(False)
-            optimizer = super().create_optimizer(*of_what)
-            own = [*head.requires_grad_(True).parameters()]
-            optimizer.add_param_group({"params": own, "lr": learning_rate, "weight_decay": 0.0})
+            optimizer = super().create_optimizer(*arguments)
+            parameters = [*head.requires_grad_(True).parameters()]
+            group = {"params": parameters, "lr": learning_rate, "weight_decay": 0.0}
+            optimizer.add_param_group(group)
             return optimizer
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             super()._save_checkpoint(model, trial)
-            made = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}", HEAD)
-            made.mkdir()
+            folder = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}", HEAD)
+            folder.mkdir()
             head = getattr(self.model, HEAD).state_dict()
-            save_file({name: one.contiguous() for name, one in head.items()}, made / WEIGHTS)
+            save_file({name: t.contiguous() for name, t in head.items()}, folder / WEIGHTS)
 
         def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
             super()._load_from_checkpoint(checkpoint, model)
@@ -255,35 +256,36 @@ class _Rounds:
         self.rows_a_step = plan.rows_a_step
         # of a round: 128 answers, four times each, in steps of 64 are 8
         self.steps = settings.ppo_epochs * settings.rollouts // plan.rows_a_step
-        self.begun = -1  # the step at which the round in memory began
-        self.learned: list[LearnedAnswer] = []
+        self.round_start = -1  # the step at which the round in memory began
+        self.answers: list[LearnedAnswer] = []
 
     def rows(self, trl_trainer: Any, numbers: Sequence[int]) -> list[Row]:
         """Those of the optimizer step that begins."""
         step = trl_trainer.state.global_step  # from 0
-        begin = step - step % self.steps
+        start = step - step % self.steps
         # A run that is carried on within a round has the answers on disk, by the checkpoint's copy.
-        if self.begun != begin:
-            if step == begin:
+        if self.round_start != start:
+            if step == start:
                 write_rows(self.path, map(structs.asdict, self._sample(trl_trainer, step)))
             experience = [Experience(**row) for row in read_rows(self.path)]
-            self.learned, self.begun = whiten(experience, self.settings), begin
+            self.answers, self.round_start = whiten(experience, self.settings), start
         self._log(trl_trainer._metrics["train"])
-        first = (step - begin) * self.rows_a_step
-        order = round_order(self.settings, begin)[first : first + self.rows_a_step]
-        return [self.learned[index].row() for index in order]
+        offset = (step - start) * self.rows_a_step
+        order = round_order(self.settings, start)[offset : offset + self.rows_a_step]
+        return [self.answers[index].row() for index in order]
 
     def _sample(self, trl_trainer: Any, step: int) -> list[Experience]:
         """The answers of the round that begins at `step`."""
         settings, task = self.settings, self.task
         groups = settings.rollouts // settings.group_size
-        so_far = groups * (step // self.steps + 1)
-        order = grpo.prompt_order(task.prompt_count, so_far, settings.seed)
+        groups_so_far = groups * (step // self.steps + 1)
+        order = grpo.prompt_order(task.prompt_count, groups_so_far, settings.seed)
         loaded = local_sampler.learner(settings, trl_trainer)
         # as many prompts at once as a step of grpo has
-        size = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
+        answers = settings.batch_size * settings.gradient_accumulation
+        size = max(1, answers // settings.group_size)
 
-        # a sample of a part is numbered by the prompt's place in the whole round
+        # a sample of a part is numbered by its prompt's index in the whole round
         def draw(requests: Any, decoding: Any) -> Any:
             return [
                 sample._replace(prompt=sample.prompt + start)
@@ -314,44 +316,42 @@ class _Rounds:
             reference, _ = read_tokens(model, inputs, labels, temperature)
             model.set_adapter("default")
         # each is (tokens of all answers,), end to end: a list for each answer
-        by_row = (
-            [part.tolist() for part in each.split(counts)] for each in (old, reference, values)
-        )
+        by_row = ([t.tolist() for t in each.split(counts)] for each in (old, reference, values))
         experience = []
-        for row, *of_tokens in zip(rows, *by_row, strict=True):
+        for row, *token_values in zip(rows, *by_row, strict=True):
             parts = {name: float(value) for name, value in (row.reward or {}).items()}
             weighted = (weight * parts[name] for name, weight in self.task.weights.items())
             reward = None if row.reward is None else sum(weighted)
-            experience.append(Experience([*row.prompt], [*row.ids], reward, parts, *of_tokens))
+            experience.append(Experience([*row.prompt], [*row.ids], reward, parts, *token_values))
         return experience
 
-    def _log(self, measured: Any) -> None:
-        rows = [row for row in self.learned if row.is_learned]
+    def _log(self, metrics: Any) -> None:
+        rows = [row for row in self.answers if row.is_learned]
         gaps = [
             old - reference
-            for row in self.learned
+            for row in self.answers
             for old, reference in zip(row.answer.old, row.answer.reference, strict=True)
         ]
-        measured["completions/mean_length"].append(len(gaps) / len(self.learned))
-        measured["kl"].append(sum(gaps) / len(gaps))
+        metrics["completions/mean_length"].append(len(gaps) / len(self.answers))
+        metrics["kl"].append(sum(gaps) / len(gaps))
         # the share of the variance of the returns that the values knew before; 0 without one
         returns = [value for row in rows for value in row.returns]
         values = [value for row in rows for value in row.answer.values]
-        missed = [earned - known for earned, known in zip(returns, values, strict=True)]
-        total = pvariance(returns) if returns else 0.0
-        measured["explained"].append(1 - pvariance(missed) / total if total > 1e-12 else 0.0)
+        errors = [value_return - value for value_return, value in zip(returns, values, strict=True)]
+        variance = pvariance(returns) if returns else 0.0
+        metrics["explained"].append(1 - pvariance(errors) / variance if variance > 1e-12 else 0.0)
         if rows:
-            measured["reward"].append(sum(row.answer.reward or 0.0 for row in rows) / len(rows))
+            metrics["reward"].append(sum(row.answer.reward or 0.0 for row in rows) / len(rows))
             for name in self.task.weights:
                 mean = sum(row.answer.parts[name] for row in rows) / len(rows)
-                measured[f"rewards/{name}/mean"].append(mean)
+                metrics[f"rewards/{name}/mean"].append(mean)
 
 
-def round_order(settings: GrpoSettings, begin: int) -> list[int]:
+def round_order(settings: GrpoSettings, start: int) -> list[int]:
     """Indices of the answers of a round: each pass shuffled, from the seed and its first step."""
     order: list[int] = []
-    for number in range(settings.ppo_epochs):
+    for epoch in range(settings.ppo_epochs):
         answers = list(range(settings.rollouts))
-        random.Random(f"{settings.seed} {begin} {number}").shuffle(answers)
+        random.Random(f"{settings.seed} {start} {epoch}").shuffle(answers)
         order += answers
     return order

@@ -19,7 +19,7 @@ from agentlite.engine import processes
 from agentlite.workspace.lookup import Source
 
 EMBEDDINGS = {"all", "embed_tokens", "lm_head"}  # of lora_target_modules
-SMOOTHED = ("sigmoid", "robust", "exo_pair")  # losses of DPO with label smoothing
+SMOOTHED_LOSSES = ("sigmoid", "robust", "exo_pair")  # losses of DPO with label smoothing
 # what PPO has no part of, and what GRPO in an environment has not: the values that leave it alone
 OF_GROUPS = {
     "env": "",
@@ -30,10 +30,10 @@ OF_GROUPS = {
     "scale_rewards": "group",
 }
 EITHER = "Leave one of the two out."
-SUFFIX = "pip install arctic-inference, or leave the lever suffix out"
-FOUR_BIT = "pip install vllm-bnb-plugin, or set load_in_4bit to false"
+SUFFIX_FIX = "pip install arctic-inference, or leave the lever suffix out"
+FOUR_BIT_FIX = "pip install vllm-bnb-plugin, or set load_in_4bit to false"
 # fields of PEFT that vLLM's kernels lack
-NOT_SERVED = ("use_dora", "modules_to_save", "trainable_token_indices", "bias")
+UNSERVED_FIELDS = ("use_dora", "modules_to_save", "trainable_token_indices", "bias")
 
 
 # Whether it is so, the setting, what it does not go with, and what to do. A table says all of its
@@ -50,8 +50,8 @@ def refuse(command: str, *tables: Iterable[Case]) -> None:
 
 def training_cases(command: str, settings: TrainerSettings, source: Source) -> list[Case]:
     """What no trainer can do."""
-    served = source.adapter if getattr(settings, "vllm", False) else None
-    config = json.loads((served / "adapter_config.json").read_bytes()) if served else {}
+    adapter = source.adapter if getattr(settings, "vllm", False) else None
+    config = json.loads((adapter / "adapter_config.json").read_bytes()) if adapter else {}
     return [
         *_full_cases(settings, source),
         *_deepspeed_cases(command, settings),
@@ -156,7 +156,7 @@ def embedding_cases(settings: TrainerSettings) -> list[Case]:
 def loss_cases(settings: DpoSettings) -> list[Case]:
     return [
         (
-            settings.label_smoothing and settings.loss_type not in SMOOTHED,
+            settings.label_smoothing and settings.loss_type not in SMOOTHED_LOSSES,
             "label_smoothing",
             f"{settings.loss_type} has no label smoothing.",
             "Leave it out, or take --loss-type sigmoid.",
@@ -169,14 +169,14 @@ def sampling_cases(settings: GrpoSettings | DistillSettings) -> list[Case]:
     if isinstance(settings, DistillSettings) and not settings.samples:
         return []
     answers = settings.batch_size * settings.gradient_accumulation
-    fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
+    sizes = [str(size) for size in range(2, answers + 1) if answers % size == 0]
     return [
         (
             isinstance(settings, GrpoSettings) and answers % settings.group_size,
             "group_size",
             f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole groups "
             "of it.",
-            f"Take one of {', '.join(fits)}." if fits else "Raise --batch-size.",
+            f"Take one of {', '.join(sizes)}." if sizes else "Raise --batch-size.",
         ),
         (
             settings.max_new_tokens >= settings.max_length,
@@ -199,7 +199,7 @@ def ppo_cases(settings: GrpoSettings) -> list[Case]:
         return []
     answers = settings.batch_size * settings.gradient_accumulation
     rows = math.lcm(answers, settings.group_size)
-    near = max(1, round(settings.rollouts / rows)) * rows
+    nearest = max(1, round(settings.rollouts / rows)) * rows
     problem = "does not go with --advantage value."
     return [
         *((getattr(settings, key) != off, key, problem, EITHER) for key, off in OF_GROUPS.items()),
@@ -208,28 +208,28 @@ def ppo_cases(settings: GrpoSettings) -> list[Case]:
             "rollouts",
             f"a round of {settings.rollouts} answers is not whole steps of {answers} and whole "
             f"groups of {settings.group_size}.",
-            f"Take a multiple of {rows}, such as {near}.",
+            f"Take a multiple of {rows}, such as {nearest}.",
         ),
     ]
 
 
 def vllm_cases(settings: GrpoSettings) -> list[Case]:
     with_unsloth = settings.engine == "unsloth"
-    of_levers = (
+    levers_case = (
         settings.vllm_levers and not (settings.vllm and with_unsloth),
         "vllm_levers",
         "is for --vllm with Unsloth.",
         "Leave it out, or add --vllm.",
     )
     if not settings.vllm:
-        return [of_levers]
-    needed = {
+        return [levers_case]
+    fixes = {
         "vllm": "VLLM=1 bash scripts/setup.sh, with a driver from 580 on",
-        **({"arctic_inference": SUFFIX} if "suffix" in settings.vllm_levers else {}),
-        **({"vllm_bnb_plugin": FOUR_BIT} if settings.load_in_4bit else {}),
+        **({"arctic_inference": SUFFIX_FIX} if "suffix" in settings.vllm_levers else {}),
+        **({"vllm_bnb_plugin": FOUR_BIT_FIX} if settings.load_in_4bit else {}),
     }
     return [
-        of_levers,
+        levers_case,
         *(
             (
                 importlib.util.find_spec(package) is None,
@@ -237,7 +237,7 @@ def vllm_cases(settings: GrpoSettings) -> list[Case]:
                 f"{package} is not installed.",
                 f"{command}; or leave --vllm out.",
             )
-            for package, command in needed.items()
+            for package, command in fixes.items()
         ),
         (not find_gpu(), "vllm", "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out."),
         (
@@ -261,6 +261,6 @@ def vllm_cases(settings: GrpoSettings) -> list[Case]:
                 "vLLM applies plain LoRA and would leave this out.",
                 "Leave it out, or --vllm; or add --engine hf.",
             )
-            for name in NOT_SERVED
+            for name in UNSERVED_FIELDS
         ),
     ]

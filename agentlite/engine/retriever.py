@@ -21,7 +21,7 @@ from agentlite.retrieval.training_pairs import TrainingPair, make_batches, with_
 from agentlite.workspace.lookup import MODEL_FOLDER, Source
 
 # a step is one batch of one process, in which no row's right tool stands among another's
-TAKEN = ("batch_sampler", "deepspeed")
+RESERVED = ("batch_sampler", "deepspeed")
 
 
 def schedule(settings: RetrieverSettings, count: int) -> trainer.Schedule:
@@ -54,7 +54,7 @@ def train(
         model.model_card_data.widget = [{"text": "-"}]
         # A card tells the losses since the last start: a checkpoint after a kill would be another.
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
-        shared = trainer.shared_arguments(settings, folder, micro, with_dev=bool(dev))
+        shared = trainer.transformers_arguments(settings, folder, micro, with_dev=bool(dev))
         own = {"batch_sampler": sequential_batches, "use_cpu": not on_gpu()}
         return trainer.adjust_trainer(sentence_transformers.SentenceTransformerTrainer)(
             model=model,
@@ -79,7 +79,7 @@ def check(settings: RetrieverSettings) -> None:
     changed.
     """
     kind = sentence_transformers.SentenceTransformerTrainingArguments
-    trainer.check_passed_through("retriever", settings, kind, TAKEN)
+    trainer.check_passed_through("retriever", settings, kind, RESERVED)
 
 
 def sequential_batches(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:

@@ -53,7 +53,7 @@ def make_trainer(
         "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
         "remove_unused_columns": True,
     }
-    shared = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
+    shared = trainer.trl_arguments(settings, folder, micro, with_dev=bool(dev))
     # before the model: ZeRO-3 cuts it up while it is read
     configuration = trainer.configuration(trl.SFTConfig, {**own, **shared})
     loaded = load(source, loading_of(settings), trainable=True)

@@ -20,7 +20,7 @@ from agentlite.workspace.lookup import Source
 Row = Mapping[str, Sequence[float]]
 CHUNK = 256  # tokens whose logits are in memory at once
 # where logits are not those of the head and the hidden states alone
-SCALED = (
+LOGIT_FIELDS = (
     "final_logit_softcapping",
     "logits_soft_cap",
     "output_logit_soft_cap",
@@ -42,13 +42,13 @@ class SummedLoss(NamedTuple):
     by_row: Mapping[str, Any] = {}
 
 
-def check_head(model: Any, so: str, fix: str = "") -> None:
+def check_head(model: Any, consequence: str, fix: str = "") -> None:
     """Raises UserError 5 where logits are more than the head of hidden states."""
     config = model.config.get_text_config()
-    for name in SCALED:
+    for name in LOGIT_FIELDS:
         if getattr(config, name, None) not in (None, 1, 1.0):
             raise UserError(
-                f"its logits are changed by {name}: {so}.",
+                f"its logits are changed by {name}: {consequence}.",
                 fix,
                 location=config.model_type,
                 exit_code=MODEL,
@@ -78,7 +78,7 @@ def make_trainer(
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "remove_unused_columns": False,
     }
-    shared = trainer.arguments(settings, folder, micro)
+    shared = trainer.trl_arguments(settings, folder, micro)
     return trainer.adjust_trainer(_step_trainer(trl_class, make_rows, summed_loss))(
         model=model,
         args=trainer.configuration(trl.SFTConfig, {**own, **shared}),
@@ -92,16 +92,16 @@ def _step_trainer(trl_class: Any, make_rows: Any, summed_loss: Any) -> Any:
     class StepTrainer(trl_class):  # type: ignore[misc]  # trl is untyped here
         def get_batch_samples(self, *request: Any) -> Any:
             """The micro-batches of an optimizer step, and how many tokens they train."""
-            batches, _ = super().get_batch_samples(*request)
+            number_batches, _ = super().get_batch_samples(*request)
             # `compute_loss` divides by the tokens of the whole step: without this transformers 5.17
             # would divide by the number of micro-batches as well
             self.model_accepts_loss_kwargs = True
-            numbers = [batch["number"].tolist() for batch in batches]
+            numbers = [batch["number"].tolist() for batch in number_batches]
             pad = self.processing_class.pad_token_id
-            rows = iter(make_rows(self, [number for part in numbers for number in part]))
-            made = [collate([next(rows) for _ in part], pad) for part in numbers]
-            self.micro_batches, self.step_rows = len(made), sum(map(len, numbers))
-            return made, max(1, sum(int((batch["labels"] != -100).sum()) for batch in made))
+            rows = iter(make_rows(self, [number for batch in numbers for number in batch]))
+            batches = [collate([next(rows) for _ in batch], pad) for batch in numbers]
+            self.micro_batches, self.step_rows = len(batches), sum(map(len, numbers))
+            return batches, max(1, sum(int((batch["labels"] != -100).sum()) for batch in batches))
 
         def compute_loss(
             self,
@@ -136,26 +136,26 @@ def collate(rows: Sequence[Row], pad: int) -> dict[str, Any]:
     lengths = [len(row["input_ids"]) for row in rows]
     longest = max(lengths)
     columns = {
-        key: torch.tensor([[*row[key], *[filling] * (longest - len(row[key]))] for row in rows])
-        for key, filling in (("input_ids", pad), ("labels", -100))
+        key: torch.tensor([[*row[key], *[padding] * (longest - len(row[key]))] for row in rows])
+        for key, padding in (("input_ids", pad), ("labels", -100))
     }
     mask = [[1] * length + [0] * (longest - length) for length in lengths]
-    further = {
+    extra_columns = {
         key: torch.tensor([number for row in rows for number in row[key]], dtype=torch.float32)
         for key in rows[0].keys() - columns.keys()
     }
-    return {**columns, "attention_mask": torch.tensor(mask), **further}
+    return {**columns, "attention_mask": torch.tensor(mask), **extra_columns}
 
 
-def in_chunks(of_chunk: Callable[..., Any], *tensors: Any) -> list[Any]:
+def in_chunks(compute: Callable[..., Any], *tensors: Any) -> list[Any]:
     """What `of_chunk` makes of CHUNK tokens at a time, the first axis of each tensor. Its logits
     are dropped, and made again on the way back.
     """
-    parts = zip(*(tensor.split(CHUNK) for tensor in tensors), strict=True)
+    chunks = zip(*(tensor.split(CHUNK) for tensor in tensors), strict=True)
     return [
-        torch.utils.checkpoint.checkpoint(of_chunk, *part, use_reentrant=False)
-        for part in parts
-        if len(part[0])
+        torch.utils.checkpoint.checkpoint(compute, *chunk, use_reentrant=False)
+        for chunk in chunks
+        if len(chunk[0])
     ]
 
 
@@ -164,22 +164,22 @@ def trained_states(model: Any, inputs: dict[str, Any], labels: Any) -> tuple[Any
     token, (tokens, hidden), the token, (tokens,), and where they stand, a mask (rows, columns - 1).
     labels: (rows, columns).
     """
-    causal = _causal(model)
+    causal = _causal_model(model)
     # The state at a token predicts the next one: the last state and the first label have no
     # partner. Of the ids a b c d with the labels -100 -100 c d the states at b and c are taken.
     hidden = getattr(causal, causal.base_model_prefix)(**inputs, use_cache=False)[0][:, :-1]
     targets = labels[:, 1:]
-    trained = targets != -100
+    is_trained = targets != -100
     # (trained tokens, ...): rows and columns are one axis from here on
-    return hidden[trained], targets[trained], trained
+    return hidden[is_trained], targets[is_trained], is_trained
 
 
 def head_of(model: Any) -> Any:
     """The layer that makes logits of hidden states."""
-    return _causal(model).get_output_embeddings()
+    return _causal_model(model).get_output_embeddings()
 
 
-def _causal(model: Any) -> Any:
+def _causal_model(model: Any) -> Any:
     """The model without the wrapper of an adapter."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
@@ -198,15 +198,15 @@ def record_losses(
     loaded.model.eval()
     pad, device, head = loaded.tokenizer.pad_token_id, loaded.model.device, head_of(loaded.model)
 
-    def of_chunk(states: Any, targets: Any) -> Any:
+    def chunk_loss(states: Any, targets: Any) -> Any:
         return torch.nn.functional.cross_entropy(head(states).float(), targets, reduction="sum")
 
     with torch.no_grad(), console.progress(f"losses under {source.name}", len(ids)) as advance:
-        for done, record_id in enumerate(ids, 1):
+        for number, record_id in enumerate(ids, 1):
             columns = [
                 {"input_ids": row.input_ids, "labels": row.labels} for row in rows(record_id)
             ]
-            batch = {name: part.to(device) for name, part in collate(columns, pad).items()}
+            batch = {name: tensor.to(device) for name, tensor in collate(columns, pad).items()}
             states, targets, _ = trained_states(loaded.model, batch, batch.pop("labels"))
-            yield record_id, float(sum(in_chunks(of_chunk, states, targets)) / len(targets))
-            advance(done)
+            yield record_id, float(sum(in_chunks(chunk_loss, states, targets)) / len(targets))
+            advance(number)

@@ -23,12 +23,12 @@ from agentlite.engine.watch import Follower, Stopped, Watch, follow, note_signal
 from agentlite.workspace import lookup, stage_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
-MICRO_BATCH = "micro_batch.json"
+MICRO_BATCH_FILE = "micro_batch.json"
 # arguments of TRL and PEFT that follow from settings with other names, and those that must be as
 # they are: metrics.jsonl has every step, checkpoints follow save_steps, a micro-batch that does not
 # fit is halved, and a run that is carried on is the same run (which amid several passes over an
 # answer, num_iterations, it could not be)
-TAKEN = {
+RESERVED = {
     *("num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("warmup_steps", "lr_scheduler_type", "output_dir", "eval_steps", "eval_strategy"),
     *("save_strategy", "save_total_limit", "save_only_model", "logging_steps"),
@@ -41,7 +41,7 @@ TAKEN = {
 }
 # and of one command: grpo compares policy and reference without dropout; the rows of a step of
 # distill are sampled, and its loss is the divergence from the teacher
-TAKEN_OF = {
+RESERVED_BY_COMMAND = {
     "dpo": ("truncation_mode",),
     "grpo": ("disable_dropout", "shuffle_dataset"),
     "distill": (
@@ -105,13 +105,14 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     batches: list[list[int]] = []
     stretch = 8 * plan.rows_a_step
     for start in range(0, plan.rows, stretch):
-        part = sorted(
+        segment = sorted(
             shuffled[start : min(start + stretch, plan.rows)], key=lambda row: (-lengths[row], row)
         )
         # lengths 9 8 5 5 2 1, two rows a batch: 9 8 | 5 5 | 2 1, and these in any order
-        batches_here = [part[i : i + plan.batch_size] for i in range(0, len(part), plan.batch_size)]
-        generator.shuffle(batches_here)
-        batches += batches_here
+        starts = range(0, len(segment), plan.batch_size)
+        like_batches = [segment[start : start + plan.batch_size] for start in starts]
+        generator.shuffle(like_batches)
+        batches += like_batches
     longest = max(
         range(len(batches)), key=lambda index: max(lengths[row] for row in batches[index])
     )
@@ -136,7 +137,7 @@ def check_trackers(report_to: Sequence[Tracker]) -> None:
         require("this tracker", [name], f"pip install {name}", f"--report-to {name}", in_set=False)
 
 
-def shared_arguments(
+def transformers_arguments(
     settings: TrainerSettings | RetrieverSettings, folder: Path, plan: Schedule, *, with_dev: bool
 ) -> dict[str, object]:
     """TrainingArguments of transformers, for any trainer."""
@@ -170,13 +171,13 @@ def shared_arguments(
     }
 
 
-def arguments(
+def trl_arguments(
     settings: TrainerSettings, folder: Path, plan: Schedule, *, with_dev: bool = False
 ) -> dict[str, Any]:
     """The arguments of TRL's trainers. The user's `trl` mapping comes last."""
     dtype = str(load_dtype()).removeprefix("torch.")
     return {
-        **shared_arguments(settings, folder, plan, with_dev=with_dev),
+        **transformers_arguments(settings, folder, plan, with_dev=with_dev),
         "optim": "adamw_8bit" if on_gpu() and not settings.deepspeed else "adamw_torch",
         "deepspeed": processes.join_deepspeed(settings.deepspeed) if settings.deepspeed else None,
         "bf16": dtype == "bfloat16",
@@ -206,8 +207,8 @@ def configuration(config_class: Any, values: Mapping[str, Any]) -> Any:
     ends at a stop string counts as one. Both engines are to train alike.
     """
     # Unsloth 2026.10.9 gives its class the name of TRL's: TRL's own is the last base that has it
-    named_alike = [base for base in config_class.__mro__ if base.__name__ == config_class.__name__]
-    plain = named_alike[-1](**values)
+    classes = [base for base in config_class.__mro__ if base.__name__ == config_class.__name__]
+    plain = classes[-1](**values)
     if type(plain) is config_class:
         return plain
     with contextlib.redirect_stdout(io.StringIO()):  # it names the values that it sets
@@ -252,18 +253,18 @@ def raise_first_rates(scheduler: Any, warmup: int) -> None:
     if not warmup or not rates or any(rate(0) for rate in rates):
         return
 
-    def raised(rate: Callable[[int], float]) -> Callable[[int], float]:
+    def with_warmup(rate: Callable[[int], float]) -> Callable[[int], float]:
         return lambda step: (step + 1) / (warmup + 1) if step < warmup else rate(step)
 
-    scheduler.lr_lambdas = [raised(rate) for rate in rates]
+    scheduler.lr_lambdas = [with_warmup(rate) for rate in rates]
     # the scheduler has set the rate of its first step already, to 0: in what it tells
     # (`get_last_lr`), and in the optimizer's groups, by which the step is taken
     scheduler._last_lr = [
         peak * rate(scheduler.last_epoch)
         for peak, rate in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
     ]
-    for group, first in zip(scheduler.optimizer.param_groups, scheduler._last_lr, strict=True):
-        group["lr"] = first
+    for group, first_rate in zip(scheduler.optimizer.param_groups, scheduler._last_lr, strict=True):
+        group["lr"] = first_rate
 
 
 def check(command: str, settings: TrainerSettings) -> None:
@@ -274,23 +275,23 @@ def check(command: str, settings: TrainerSettings) -> None:
     is_ppo = getattr(settings, "advantage", "") == "value"
     of_grpo = trl.SFTConfig if is_ppo else trl.GRPOConfig
     config = {"dpo": trl.DPOConfig, "grpo": of_grpo}.get(command, trl.SFTConfig)
-    check_passed_through(command, settings, config, TAKEN_OF.get(command, ()))
+    check_passed_through(command, settings, config, RESERVED_BY_COMMAND.get(command, ()))
 
 
 def check_passed_through(
-    command: str, settings: Any, config_class: Any, taken: Collection[str] = ()
+    command: str, settings: Any, config_class: Any, reserved: Collection[str] = ()
 ) -> None:
     """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, or that
-    agentlite sets itself: one that is `taken`, a setting, or among TAKEN."""
+    agentlite sets itself: one that is `reserved`, a setting, or among RESERVED."""
     for name, library in (("trl", config_class), ("peft", peft.LoraConfig)):
-        known = library.__dataclass_fields__
+        names = library.__dataclass_fields__
         for key in getattr(settings, name, {}):
             problem, fix = "", f"`agentlite {command} --help-all` lists the settings."
             # trl.report_to takes the trackers that the setting does not know
-            if key in (*TAKEN, *taken, *fields(command)) and key != "report_to":
+            if key in (*RESERVED, *reserved, *fields(command)) and key != "report_to":
                 problem = "is set by agentlite."
-            elif key not in known:
-                problem, fix = f"{name} has no such setting.", suggest(key, known, fallback="")
+            elif key not in names:
+                problem, fix = f"{name} has no such setting.", suggest(key, names, fallback="")
             if problem:
                 raise UserError(problem, fix, location=f"{command}.{name}.{key}")
 
@@ -312,9 +313,9 @@ def train(
     none, or others wait for it. Raises UserError 6, 7 or 74, what `watch` raises, and Stopped after
     a signal.
     """
-    micro, size = plan, folder / MICRO_BATCH
-    if size.exists():
-        micro = plan.in_batches_of(json.loads(size.read_bytes())["batch_size"])
+    micro, size_file = plan, folder / MICRO_BATCH_FILE
+    if size_file.exists():
+        micro = plan.in_batches_of(json.loads(size_file.read_bytes())["batch_size"])
     while True:
         trainer = make(micro)
         try:
@@ -324,12 +325,12 @@ def train(
             smaller = micro.in_smaller()
             is_too_large = error.exit_code == OUT_OF_MEMORY
             if is_too_large and not smaller:
-                size.unlink(missing_ok=True)  # a folder is kept for it
+                size_file.unlink(missing_ok=True)  # a folder is kept for it
             if not (is_too_large and smaller):
                 raise
         micro = smaller
         # for when the run is carried on: it does not try a larger one again
-        write_json(size, {"batch_size": micro.batch_size})
+        write_json(size_file, {"batch_size": micro.batch_size})
         if not restarts or distributed.world_size() > 1:
             raise UserError(
                 "out of the GPU's memory.",
@@ -380,7 +381,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
                 checkpoints.restore_threads(checkpoint)
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
-            raise _explain(error, folder) from error
+            raise _training_error(error, folder) from error
         finally:
             follower.flush()
     # In this order. A halt asked the trainer to stop, and so did a signal: both leave fewer steps
@@ -438,7 +439,7 @@ def _restore_metrics(folder: Path) -> None:
         (folder / "metrics.jsonl").unlink()
 
 
-def _explain(error: Exception, folder: Path) -> Exception:
+def _training_error(error: Exception, folder: Path) -> Exception:
     if load.is_out_of_memory(error):
         return load.too_large_error(
             "one row alone",

@@ -50,9 +50,9 @@ def note_signals() -> Iterator[list[int]]:
             signal.signal(signum, handlers[signum])
 
     with contextlib.suppress(ValueError):  # not the main thread: signals are its caller's business
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:
-                handlers[number] = signal.signal(number, note)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(signum) != signal.SIG_IGN:
+                handlers[signum] = signal.signal(signum, note)
     try:
         yield signals
     finally:

@@ -54,7 +54,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
             "too_long": too_long,
             "longest_prompt": max(len(prompt.ids) for prompt in prompts),
         }
-        folder = yield forecast, max(distill.longest(prompt, settings) for prompt in prompts)
+        folder = yield forecast, max(distill.max_row_length(prompt, settings) for prompt in prompts)
         console.notice(f"distill: {len(prompts)} prompts, taught by {teacher.name}")
         decoding = decoding_of(settings).under(template)
         task = distill.DistillTask(prompts, decoding, vocabulary_size)

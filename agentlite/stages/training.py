@@ -84,7 +84,7 @@ def train_stage(
         target,
         work(),
         before_work=lambda: check_libraries(settings.engine),
-        keep=["checkpoints/checkpoint-*", trainer.MICRO_BATCH, *keep],
+        keep=["checkpoints/checkpoint-*", trainer.MICRO_BATCH_FILE, *keep],
         next_command=f"agentlite eval {names}{evaluate}",
     )
 

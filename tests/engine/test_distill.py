@@ -14,7 +14,7 @@ from agentlite.engine import distill as distill_trainer
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import local_sampler, summed_loss, trainer, watch
 from agentlite.engine.load import load, loading_of
-from agentlite.engine.trainer import MICRO_BATCH
+from agentlite.engine.trainer import MICRO_BATCH_FILE
 
 TEACHER, STUDENT = (0.5, 0.3, 0.2), (0.2, 0.2, 0.6)
 
@@ -106,7 +106,7 @@ def test_a_step_is_the_same_in_smaller_micro_batches(by_itself, tiny_model, taug
     for size in (4, 1):
         folder = tmp_path / str(size)
         folder.mkdir()
-        (folder / MICRO_BATCH).write_text(f'{{"batch_size": {size}}}', encoding="utf-8")
+        (folder / MICRO_BATCH_FILE).write_text(f'{{"batch_size": {size}}}', encoding="utf-8")
         changes = {"max_steps": 2, "batch_size": 4, "gradient_accumulation": 1}
         trained(tiny_model, None if by_itself else taught, folder, lmbda=0.5, **changes)
         rows = watch.read_metrics(folder)

@@ -95,7 +95,7 @@ def test_a_step_reads_its_answers_once_for_each_pass_and_four_of_the_longest_alo
     packed = [[call for call in step if call[1] > 12] for step in ours["calls"]]
     alone = [[call for call in step if call[1] <= 12] for step in ours["calls"]]
     assert [len(step) for step in packed] == [4 if beta else one for one in (4, 2, 2)]
-    assert [len(step) for step in alone] == [grpo_reading.CHECKED, 0, 0]
+    assert [len(step) for step in alone] == [grpo_reading.ANSWERS_ALONE, 0, 0]
     assert len(theirs["calls"][0]) == (3 + 16 if beta else 2 + 8)
     assert ours["read"] < ours["tokens"]
 

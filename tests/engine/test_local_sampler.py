@@ -147,7 +147,7 @@ def test_a_sample_is_the_same_with_a_row_of_its_own(loaded, temperature, monkeyp
     for stops in ((), (stop,)):
         shared, rows = [], []
         for shares, found in ((True, shared), (False, rows)):
-            monkeypatch.setattr(local_sampler, "_shares", lambda model, shares=shares: shares)
+            monkeypatch.setattr(local_sampler, "_shares_rows", lambda model, shares=shares: shares)
             found += local_sampler.sample(loaded, asked(stops=stops), own)
         for one, other in zip(rows, shared, strict=True):
             assert one._replace(log_probabilities=()) == other._replace(log_probabilities=())

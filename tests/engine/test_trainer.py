@@ -34,7 +34,7 @@ def test_the_rate_rises_over_whole_steps_and_dev_rows_are_read_where_there_are_s
 ) -> None:
     settings, plan = sft(warmup_ratio=0.1, save_steps=7), Schedule(41, 3, 6)
     for dev in (True, False):
-        known = trainer.arguments(settings, tmp_path, plan, with_dev=dev)
+        known = trainer.trl_arguments(settings, tmp_path, plan, with_dev=dev)
         assert known["warmup_steps"] == 5 and known["eval_steps"] == known["save_steps"] == 7
         assert known["eval_strategy"] == ("steps" if dev else "no")
 
@@ -44,7 +44,7 @@ def test_on_a_gpu_the_optimizer_is_small_and_blocks_are_computed_again(
 ) -> None:
     for dtype in ("bfloat16", "float16"):
         no_torch(True, dtype)
-        known = trainer.arguments(sft(), tmp_path, Schedule(1, 1, 1), with_dev=False)
+        known = trainer.trl_arguments(sft(), tmp_path, Schedule(1, 1, 1), with_dev=False)
         assert (known["bf16"], known["fp16"]) == (dtype == "bfloat16", dtype == "float16")
         assert known["optim"] == "adamw_8bit" and known["gradient_checkpointing"]
         assert not known["use_cpu"] and known["dataloader_pin_memory"]

@@ -130,7 +130,7 @@ def test_one_row_that_does_not_fit_is_exit_7(
         train("dpo", tiny_model, tmp_path, 6)
     assert caught.value.exit_code == OUT_OF_MEMORY
     assert tried == [4, 2, 1]
-    assert not (tmp_path / training.MICRO_BATCH).exists()
+    assert not (tmp_path / training.MICRO_BATCH_FILE).exists()
 
 
 def test_a_batch_of_samples_is_halved_for_good_and_draws_the_same(
@@ -169,7 +169,7 @@ def test_a_batch_of_samples_is_halved_for_good_and_draws_the_same(
 def test_another_error_keeps_the_size_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / training.MICRO_BATCH).write_text('{"batch_size": 1}', encoding="utf-8")
+    (tmp_path / training.MICRO_BATCH_FILE).write_text('{"batch_size": 1}', encoding="utf-8")
 
     tried: list[int] = []
 
@@ -182,4 +182,4 @@ def test_another_error_keeps_the_size_that_fits(
             lambda micro: tried.append(micro.batch_size), tmp_path, training.Schedule(3, 4, 2)
         )
     assert tried == [1]
-    assert (tmp_path / training.MICRO_BATCH).exists()
+    assert (tmp_path / training.MICRO_BATCH_FILE).exists()

@@ -50,12 +50,12 @@ def differences() -> dict[str, dict[str, dict[str, Any]]]:
     sft.load = enough
     with contextlib.suppress(EnoughError):
         sft.make_trainer(trainers.source(folder), trainers.sft(), folder, rows, rows[:2], plan)
-    dpo.arguments(trainers.dpo(), folder, plan)
+    dpo.configure(trainers.dpo(), folder, plan)
     for loss_type in LOSS_TYPES:
-        grpo.arguments(trainers.grpo(loss_type=loss_type), folder, trainers.task(), plan)
+        grpo.configure(trainers.grpo(loss_type=loss_type), folder, trainers.task(), plan)
     mine = {"mask_truncated_completions": True, "epsilon_high": 0.3, "weight_decay": 0.1}
     chosen = trainers.grpo(loss_type="dapo", trl=mine)
-    grpo.arguments(chosen, folder, trainers.task(), plan)
+    grpo.configure(chosen, folder, trainers.task(), plan)
     found: dict[str, dict[str, dict[str, Any]]] = {"ours": {}, "passed": {}}
     for name, (config_class, values, ours) in zip(
         ("sft", "dpo", *LOSS_TYPES, "passed"), made, strict=True

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import COMMANDS
 from agentlite.core.errors import UserError
-from agentlite.engine.trainer import MICRO_BATCH
+from agentlite.engine.trainer import MICRO_BATCH_FILE
 from agentlite.stages import training
 from agentlite.stages.training import Training, train_stage
 from agentlite.workspace import lookup
@@ -134,10 +134,10 @@ def test_smaller_micro_batches_are_known_to_the_next_process_without_a_checkpoin
 
     def out_of_memory() -> Training:
         folder = yield {"rows": 7}, 64
-        (folder / MICRO_BATCH).write_text('{"batch_size": 1}', encoding="utf-8")
+        (folder / MICRO_BATCH_FILE).write_text('{"batch_size": 1}', encoding="utf-8")
         raise UserError("out of the GPU's memory.")
 
     with pytest.raises(UserError, match="memory"):
         stage(training=out_of_memory())
     assert stage().status == "done"
-    assert (tmp_path / "sft" / MICRO_BATCH).exists()
+    assert (tmp_path / "sft" / MICRO_BATCH_FILE).exists()

@@ -158,7 +158,7 @@ def test_forgetting_is_that_of_the_two_models_losses(
         loads.append(source.name)
         return adapted(model, source, *how)
 
-    monkeypatch.setattr(loading, "_adapted", counting)
+    monkeypatch.setattr(loading, "_adapt", counting)
     loading.load_for_inference.cache_clear()
     models, general = [str(tiny_model), str(workspace / "other")], str(workspace / "general.jsonl")
     found = evaluate(
