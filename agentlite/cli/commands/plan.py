@@ -14,7 +14,7 @@ from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.choose import FittingRows, find_fitting_rows
-from agentlite.engine.planning.estimate import Planned, data_of, plan
+from agentlite.engine.planning.estimate import ResourcePlan, data_of, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import shape_under
 from agentlite.engine.refusals import embedding_cases, refuse
@@ -27,7 +27,7 @@ class PlanReport(Struct, frozen=True):
     command: str
     model: str
     engine: str
-    plan: Planned
+    plan: ResourcePlan
     fit: list[FittingRows]
     precision_from: str  # where it was set, or the reason of --profile auto
 

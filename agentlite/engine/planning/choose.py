@@ -38,7 +38,7 @@ class FittingRows(Struct, frozen=True):
 
 
 def keys_set(resolved: Resolved) -> set[str]:
-    """Those of `CHOSEN` that the user or an earlier stage has set."""
+    """Those of `CHOSEN_KEYS` that the user or an earlier stage has set."""
     return {key for key in CHOSEN_KEYS if key in resolved.origin and resolved.was_set(key)}
 
 
@@ -57,33 +57,33 @@ def auto_settings(
     row; 0: unknown.
     """
 
-    def options(in_4bit: bool) -> list[tuple[dict[str, Any], Memory]]:
-        precise = replace(settings, load_in_4bit=in_4bit)
-        found = _micro_batches(precise, fixed, shape, machine, longest)
-        return [({"load_in_4bit": in_4bit, **values}, planned) for values, planned in found]
+    def list_options(in_4bit: bool) -> list[tuple[dict[str, Any], Memory]]:
+        variant = replace(settings, load_in_4bit=in_4bit)
+        batches = _micro_batches(variant, fixed, shape, machine, longest)
+        return [({"load_in_4bit": in_4bit, **values}, memory) for values, memory in batches]
 
     is_set = "load_in_4bit" in fixed or settings.load_in_8bit
-    candidates = options(settings.load_in_4bit if is_set else trained_in_4bit)
+    candidates = list_options(settings.load_in_4bit if is_set else trained_in_4bit)
     most_precise = candidates[-1][1]
     if not (is_set or trained_in_4bit or most_precise.fits_for_good):
-        candidates = options(True)
+        candidates = list_options(True)
     # where sampling alone is too much, a smaller micro-batch would not help
-    least = candidates[-1][1].total
-    at_least = next(option for option in candidates if option[1].total <= least)
-    values, best = next((option for option in candidates if option[1].fits), at_least)
+    least_total = candidates[-1][1].total
+    smallest = next(option for option in candidates if option[1].total <= least_total)
+    values, best = next((option for option in candidates if option[1].fits), smallest)
 
     chosen = replace(settings, **values)
-    rows = "batch_tokens" if chosen.in_memory(True).packed else "batch_size"
-    times = f" x {chosen.gradient_accumulation}" if hasattr(chosen, "gradient_accumulation") else ""
+    key = "batch_tokens" if chosen.in_memory(True).packed else "batch_size"
+    steps = f" x {chosen.gradient_accumulation}" if hasattr(chosen, "gradient_accumulation") else ""
     bits, free = best.load.bits, f" free on {machine.name}" if machine.name else ""
-    precise, more = most_precise.load.bits, most_precise.total / GIB
+    precise_bits, precise_gib = most_precise.load.bits, most_precise.total / GIB
     reasons = [
         (
             True,
-            f"{bits} bit and {rows} {getattr(chosen, rows)}{times} take {best.total / GIB:.1f} of "
+            f"{bits} bit and {key} {getattr(chosen, key)}{steps} take {best.total / GIB:.1f} of "
             f"{best.capacity / GIB:.1f} GiB{free}, calculated",
         ),
-        (bits < precise, f"{precise} bit would take {more:.1f} or more"),
+        (bits < precise_bits, f"{precise_bits} bit would take {precise_gib:.1f} or more"),
         (
             not best.fits,
             f"this leaves less than {MARGIN:.0%} free: take a smaller model or max_length",
@@ -100,19 +100,19 @@ def _micro_batches(
     fixed, only that one.
     """
     packed = settings.in_memory(True).packed
-    rows, unit = ("batch_tokens", settings.max_length) if packed else ("batch_size", 1)
-    found: list[dict[str, int]] = []
-    if {rows, "gradient_accumulation"} & fixed:
-        found = [{}]
+    key, unit = ("batch_tokens", settings.max_length) if packed else ("batch_size", 1)
+    batches: list[dict[str, int]] = []
+    if {key, "gradient_accumulation"} & fixed:
+        batches = [{}]
     elif not hasattr(settings, "gradient_accumulation"):  # answers are the same in any batches
         halvings = range(settings.batch_size.bit_length())
-        found = [{rows: settings.batch_size >> halving} for halving in halvings]
+        batches = [{key: settings.batch_size >> halving} for halving in halvings]
     else:
-        step = max(1, getattr(settings, rows) * settings.gradient_accumulation // unit)
-        sizes = (size for size in range(step, 0, -1) if step % size == 0)
-        found = [{rows: size * unit, "gradient_accumulation": step // size} for size in sizes]
+        rows = max(1, getattr(settings, key) * settings.gradient_accumulation // unit)
+        sizes = (size for size in range(rows, 0, -1) if rows % size == 0)
+        batches = [{key: size * unit, "gradient_accumulation": rows // size} for size in sizes]
     return [
-        (values, estimate(replace(settings, **values), shape, machine, longest)) for values in found
+        (batch, estimate(replace(settings, **batch), shape, machine, longest)) for batch in batches
     ]
 
 
@@ -147,26 +147,26 @@ def find_fitting_rows(
     """For weights of 4 and of 16 bit on a GPU, of 32 on a CPU: the largest micro-batch and the
     longest row that fit.
     """
-    found = []
+    fitting_rows = []
     for bits in (4, 16) if machine.gpu else (32,):
-        precise = replace(settings, load_in_4bit=bits == 4, load_in_8bit=False)
+        variant = replace(settings, load_in_4bit=bits == 4, load_in_8bit=False)
 
-        def is_too_long(tokens: int, settings: Any = precise) -> bool:
+        def is_too_long(tokens: int, settings: Any = variant) -> bool:
             changed = replace(settings, batch_size=1, max_length=tokens)
             return not estimate(changed, shape, machine).fits
 
         # Too long is too long for any longer one too, so half of the lengths is left at each look:
         # `tokens` is how many, from 1 on, are not too long, and so the longest of them.
         tokens = bisect_left(range(1, shape.max_positions + 1), True, key=is_too_long)
-        micro_batches = _micro_batches(precise, set(), shape, machine, longest)
-        largest = next((values for values, planned in micro_batches if planned.fits), None)
-        pasted = {
-            "load_in_4bit": str(precise.load_in_4bit).lower(),
+        micro_batches = _micro_batches(variant, set(), shape, machine, longest)
+        largest = next((batch for batch, memory in micro_batches if memory.fits), None)
+        values = {
+            "load_in_4bit": str(variant.load_in_4bit).lower(),
             "max_length": settings.max_length if largest else tokens,
             **(largest or micro_batches[-1][0]),
         }
-        paste = " ".join(f"--set {command}.{key}={value}" for key, value in pasted.items())
+        paste = " ".join(f"--set {command}.{key}={value}" for key, value in values.items())
         rows = largest.get("batch_size", settings.batch_size) if largest else 0
         length = min(settings.max_length, longest or settings.max_length)
-        found.append(FittingRows(bits, length, rows, tokens, paste if tokens else ""))
-    return found
+        fitting_rows.append(FittingRows(bits, length, rows, tokens, paste if tokens else ""))
+    return fitting_rows

@@ -13,7 +13,7 @@ from agentlite.core.errors import UserError
 from agentlite.engine.planning.gpus import GpuSpeed, Machine
 from agentlite.engine.planning.memory import (
     GIB,
-    OPTIMIZER,
+    OPTIMIZER_BYTES,
     REGIMES,
     SMALL_CARD,
     Load,
@@ -58,7 +58,7 @@ class MemoryNeed(Struct, frozen=True):
     fits: bool
 
 
-class Planned(Struct, frozen=True):
+class ResourcePlan(Struct, frozen=True):
     """What one set of settings needs: memory in GiB, disk in GB, time in seconds and hours."""
 
     bits: int
@@ -77,41 +77,41 @@ def estimate(settings: Any, shape: Shape, machine: Machine, longest: int = 0) ->
     """`longest`: tokens of the longest row, prompt and answer together; 0: unknown. A share of the
     card that is set for vLLM is left out. With Unsloth that share is planned, unless `trl` sets it.
     """
-    load = load_of(settings, shape, machine.gpu, longest, machine.whole)
+    load = load_of(settings, shape, machine.gpu, longest, machine.card_bytes)
     share = (_share_set(settings) or 0.0) if machine.gpu else 0.0
-    return memory(load, max(0.0, machine.capacity - share * machine.whole))
+    return memory(load, max(0.0, machine.capacity - share * machine.card_bytes))
 
 
-def memory_need(planned: Memory) -> MemoryNeed:
+def memory_need(memory: Memory) -> MemoryNeed:
     def in_gib(terms: Mapping[str, float]) -> dict[str, float]:
         return {name: round(value / GIB, 2) for name, value in terms.items()}
 
     return MemoryNeed(
-        in_gib(planned.terms),
-        round(planned.total / GIB, 2),
-        planned.moment,
-        in_gib(planned.moments),
-        round(planned.capacity / GIB, 2),
-        planned.fits,
+        in_gib(memory.terms),
+        round(memory.total / GIB, 2),
+        memory.moment,
+        in_gib(memory.moments),
+        round(memory.capacity / GIB, 2),
+        memory.fits,
     )
 
 
-def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
-    estimated = estimate(settings, shape, machine, data.longest)
-    load = estimated.load
+def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> ResourcePlan:
+    memory = estimate(settings, shape, machine, data.longest)
+    load = memory.load
     of_data = data.longest and load.length < settings.max_length
-    vllm = {"share": vllm_share(load, machine.whole), "cached_tokens": load.cached}
-    return Planned(
+    vllm = {"share": vllm_share(load, machine.card_bytes), "cached_tokens": load.cached_columns}
+    return ResourcePlan(
         load.bits,
         load.rows if settings.in_memory(machine.gpu).packed else settings.batch_size,
         load.length,
         settings.data if of_data else "max_length",
-        memory_need(estimated),
+        memory_need(memory),
         _time(settings, load, machine, data),
         _disk(load) if load.rows else {},
         vllm if load.vllm and not load.standby else {},  # with standby Unsloth chooses the share
         round(host_bytes(load) / GIB, 2),
-        {"together": load.sampled, "room": load.room} if load.room else {},
+        {"together": load.sampled_answers, "room": load.room} if load.room else {},
     )
 
 
@@ -121,14 +121,14 @@ def load_of(
     """What is in memory under `settings`. `longest`: see `estimate`. `card`: its bytes, by which
     rows are sampled together.
     """
-    regime, passed = REGIMES[settings.engine if gpu else "cpu"], getattr(settings, "trl", {})
-    if passed.get("gradient_checkpointing") is False:
+    regime, trl = REGIMES[settings.engine if gpu else "cpu"], getattr(settings, "trl", {})
+    if trl.get("gradient_checkpointing") is False:
         regime = regime._replace(checkpoints="none")
     elif regime.checkpoints == "offloaded" and settings.max_length < LEAST_OFFLOADED:
         regime = regime._replace(checkpoints="kept")
-    optim = passed.get("optim", "adamw_8bit" if gpu else "adamw_torch")
+    optim = trl.get("optim", "adamw_8bit" if gpu else "adamw_torch")
     bits = 4 if settings.load_in_4bit else 8 if settings.load_in_8bit else 16 if gpu else 32
-    held: InMemory = settings.in_memory(gpu)
+    in_memory: InMemory = settings.in_memory(gpu)
     longest_row = min(settings.max_length, longest or settings.max_length)
     load = Load(
         shape,
@@ -136,53 +136,57 @@ def load_of(
         bits,
         getattr(settings, "lora_r", 0),
         getattr(settings, "lora_target_modules", ()),
-        optim if optim in OPTIMIZER else "adamw_torch",
+        optim if optim in OPTIMIZER_BYTES else "adamw_torch",
         getattr(settings, "full", False),
-        held.reference,
-        held.rows,
-        settings.max_length if held.packed else longest_row,
+        in_memory.reference,
+        in_memory.rows,
+        settings.max_length if in_memory.packed else longest_row,
     )
-    if not held.samples:
+    if not in_memory.samples:
         return load
-    answers, new_tokens = held.prompts * held.samples, settings.max_new_tokens
+    prompts, new_tokens = in_memory.prompts, settings.max_new_tokens
+    answers = prompts * in_memory.samples
     if gpu and getattr(settings, "vllm", False):
         if _share_set(settings) is not None:
             return load._replace(in_share=settings.engine == "unsloth")
         # the cache of an engine that shares the weights holds all answers of a step, each prompt
         # once, and one row of max_length in any case: a shorter one Unsloth would not let it read
-        load = _cached(load, held.prompts, answers, new_tokens)
-        cached = max(load.cached, settings.max_length + LEAST_CACHE)
+        load = _with_cache(load, prompts, answers, new_tokens)
+        cached = max(load.cached_columns, settings.max_length + LEAST_CACHE)
         standby = "standby" in settings.vllm_levers
-        return load._replace(vllm=True, cached=cached, standby=standby)
+        return load._replace(vllm=True, cached_columns=cached, standby=standby)
     # as engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
     # but with Unsloth on a GPU every answer has a row
     if gpu and settings.engine == "unsloth":
         fixed = fixed_bytes(load) if load.rows else 0.0
         prompt = max(1, load.length - new_tokens)
-        room = rows_at_once(shape, card, prompt, new_tokens, held.samples, fixed)
+        room = rows_at_once(shape, card, prompt, new_tokens, in_memory.samples, fixed)
         load = load._replace(room=room)
-    samples = _cached(load, held.prompts, answers, new_tokens, load.room)
-    if not held.greedy:
+    samples = _with_cache(load, prompts, answers, new_tokens, load.room)
+    if not in_memory.greedy:
         return samples
     # a batch of answers without samples is decoded as it is
-    greedy = _cached(load, held.prompts, held.prompts, new_tokens, load.room and held.prompts)
+    greedy = _with_cache(load, prompts, prompts, new_tokens, load.room and prompts)
     return max(greedy, samples, key=lambda load: memory(load).total)
 
 
-def _cached(load: Load, prompts: int, answers: int, new_tokens: int, rows: int = 0) -> Load:
+def _with_cache(load: Load, prompts: int, answers: int, new_tokens: int, rows: int = 0) -> Load:
     """`rows`: at most so many answers are extended together, each in a row; 0: all, of which those
     to a prompt share its columns.
     """
-    prompt, new = max(1, load.length - new_tokens), min(load.length, new_tokens)
-    if not rows:
-        read = prompts * prompt
-        return load._replace(sampled=answers, prompted=read, cached=read + answers * new)
-    together = min(rows, answers)
-    # Answers to a prompt stand side by side, and a batch may begin and end amid them: 18 of 64
-    # answers to 16 prompts may be the last of one, all of four others and the first of a sixth.
-    read = min(prompts, together * prompts // answers + 2, together) * prompt
-    cached = read + together * cached_columns(prompt, new_tokens)
-    return load._replace(sampled=together, prompted=read, cached=cached)
+    prompt, batch = max(1, load.length - new_tokens), answers
+    if rows:
+        batch = min(rows, answers)
+        # Answers to a prompt stand side by side, and a batch may begin and end amid them: 18 of 64
+        # answers to 16 prompts may be the last of one, all of four others and the first of a sixth.
+        prompts = min(prompts, batch * prompts // answers + 2, batch)
+        row_columns = cached_columns(prompt, new_tokens)
+    else:
+        row_columns = min(load.length, new_tokens)
+    columns = prompts * prompt + batch * row_columns
+    return load._replace(
+        sampled_answers=batch, prompt_tokens=prompts * prompt, cached_columns=columns
+    )
 
 
 def _share_set(settings: Any) -> float | None:
@@ -218,27 +222,27 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     of an environment are as long as max_length lets them be: nothing is known of them before."""
     if getattr(settings, "env", "") or not hasattr(settings, "data"):
         return RowLengths()
-    folder, pairs = lookup.find_stage(settings.data, run), None
-    if came_from := lookup.stored_settings(settings.data, run).get("data"):
+    folder, pairs_folder = lookup.find_stage(settings.data, run), None
+    if prep_name := lookup.stored_settings(settings.data, run).get("data"):
         # pairs name their prep as it is called in the workspace that they are in
-        folder, pairs = lookup.find_stage(str(came_from), folder.parent), folder
+        folder, pairs_folder = lookup.find_stage(str(prep_name), folder.parent), folder
     prepared = lookup.read_stage(folder).trusted()
     is_prep = prepared.plan is not None and prepared.plan.command == "prep"
-    is_told = is_prep and prepared.done and (folder / "stats.json").exists()
-    stats = json.loads((folder / "stats.json").read_bytes()) if is_told else {}
+    has_stats = is_prep and prepared.done and (folder / "stats.json").exists()
+    stats = json.loads((folder / "stats.json").read_bytes()) if has_stats else {}
     records = sum(stats.get("by_source", {}).values())
     if not records:
         return RowLengths()
     if hasattr(settings, "split"):  # each turn of the assistant is asked; their mean is not known
-        every = stats.get(settings.split, records)  # `all`, which eval has
-        rows = min(settings.limit or every, every) * stats["turns"]["50%"]
+        split_records = stats.get(settings.split, records)  # `all`, which eval has
+        rows = min(settings.limit or split_records, split_records) * stats["turns"]["50%"]
     else:
         rows = stats["train_rows"]
     new_tokens = getattr(settings, "max_new_tokens", 0)
-    if pairs:
+    if pairs_folder:
         new_tokens = lookup.stored_settings(settings.data, run).get("max_new_tokens", 0)
-        if lookup.is_finished(pairs):
-            rows = lookup.finished_stage(pairs, "pairs").figures.get("pairs", 0)
+        if lookup.is_finished(pairs_folder):
+            rows = lookup.finished_stage(pairs_folder, "pairs").figures.get("pairs", 0)
     longest = stats["length"]["100%"] + int(new_tokens)
     return RowLengths(rows, longest, stats["tokens"]["all"] / records)
 
@@ -256,18 +260,18 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
         mean = min(data.mean or load.length, load.length)
         tokens = settings.gradient_accumulation * load.rows * mean
         seconds += tokens * operations(load) / _speed(load, machine.card)
-    if load.sampled and not load.vllm:  # vLLM's speed was never measured
-        held: InMemory = settings.in_memory(machine.gpu)
+    if load.sampled_answers and not load.vllm:  # vLLM's speed was never measured
+        in_memory: InMemory = settings.in_memory(machine.gpu)
         # the samples of eval come after a greedy answer to each
-        before = rows if held.greedy and settings.num_samples else 0
-        answers = before + (rows if load.rows else rows * held.samples)
-        batches = math.ceil(answers / load.sampled)
+        greedy_answers = rows if in_memory.greedy and settings.num_samples else 0
+        answers = greedy_answers + (rows if load.rows else rows * in_memory.samples)
+        batches = math.ceil(answers / load.sampled_answers)
         batch = _sampling_seconds(load, machine.card, settings.max_new_tokens)
         seconds += batches * batch / passes
-    wanted = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)
-    steps = getattr(settings, "max_steps", None) or math.ceil(wanted * passes / rows)
-    whole = {"steps": steps, "hours": round(seconds * steps / 3600, 2)} if steps else {}
-    return {"seconds_a_step": round(seconds, 2), **whole}
+    total_rows = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)
+    steps = getattr(settings, "max_steps", None) or math.ceil(total_rows * passes / rows)
+    totals = {"steps": steps, "hours": round(seconds * steps / 3600, 2)} if steps else {}
+    return {"seconds_a_step": round(seconds, 2), **totals}
 
 
 def operations(load: Load) -> float:
@@ -300,20 +304,21 @@ def _sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
     """For sampling all answers of a batch: reading its prompts, then for each token a pass over the
     weights and the rows of the cache.
     """
-    reading = load.prompted * _forward(load) / _speed(load, card)
-    # `cached` may count buffers: a pass reads no more than a row of `length` for each answer
-    cached = min(load.cached, load.sampled * load.length)
-    passed = fixed_terms(load)["weights"] + load.shape.keys_and_values * load.width * cached
-    return reading + new_tokens * max(HOST_SECONDS, passed / (card.bandwidth * 1e9))
+    prompt_seconds = load.prompt_tokens * _forward(load) / _speed(load, card)
+    # `cached_columns` may count buffers: a pass reads no more than a row of `length` for each answer
+    columns = min(load.cached_columns, load.sampled_answers * load.length)
+    cache = columns * load.shape.keys_and_values * load.value_bytes
+    card_seconds = (fixed_terms(load)["weights"] + cache) / (card.bandwidth * 1e9)
+    return prompt_seconds + new_tokens * max(HOST_SECONDS, card_seconds)
 
 
 def _disk(load: Load) -> dict[str, float]:
     """GB by file; `merged` is the whole model in 16 bit, written only by `export --merged`."""
     fixed, merged = fixed_terms(load), 2.0 * load.shape.parameters
     result = merged if load.full else fixed["adapter"]
-    written = {
+    files = {
         "checkpoints": CHECKPOINTS * (result + fixed["optimizer"]),
         "model" if load.full else "adapter": result,
         "merged": merged,
     }
-    return {name: round(value / 1e9, 3) for name, value in written.items()}
+    return {name: round(value / 1e9, 3) for name, value in files.items()}

@@ -68,7 +68,7 @@ class Machine(NamedTuple):
     bf16: bool = True
 
     @property
-    def whole(self) -> float:
+    def card_bytes(self) -> float:
         """Bytes of the whole card, of which `capacity` may be what is free."""
         return max(self.capacity, self.card.memory * GIB)
 
@@ -89,17 +89,17 @@ def with_memory(gib: float) -> Machine:
     """A card of `gib` GiB with the speed of the largest known card that has no more, or of the
     smallest; drivers report a little less than is sold.
     """
-    known = [card for card in CARDS.values() if card.memory]
-    smaller = [card for card in known if card.memory <= gib + 0.5]
-    card = max(smaller or known[:1], key=lambda card: card.memory)
+    cards = [card for card in CARDS.values() if card.memory]
+    smaller = [card for card in cards if card.memory <= gib + 0.5]
+    card = max(smaller or cards[:1], key=lambda card: card.memory)
     return Machine(True, card, gib * GIB)
 
 
 def speed_of(name: str, gib: float) -> GpuSpeed:
     """By the card's name, as its driver has it; by its memory where the name is not known."""
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    known = [key for key in CARDS if words.issuperset(key.removeprefix("rtx").split())]
-    return CARDS[max(known, key=len)] if known else with_memory(gib).card
+    names = [key for key in CARDS if words.issuperset(key.removeprefix("rtx").split())]
+    return CARDS[max(names, key=len)] if names else with_memory(gib).card
 
 
 def gigabytes(text: str) -> float:

@@ -15,20 +15,20 @@ MARGIN = 0.08  # this share on top of what is planned must fit as well
 # is planned for it. A micro-batch that is too large is halved; a precision stays.
 CAUTION = 0.2
 # bytes per parameter; NF4 with doubly quantised scales: 4 bit, 8 for 64 of them, 32 for 64 * 256
-WEIGHT = {4: (4 + 8 / 64 + 32 / (64 * 256)) / 8, 8: 1.0, 16: 2.0, 32: 4.0}
-OPTIMIZER = {"adamw_8bit": 2, "adamw_torch": 8}
-FUSED_LOGITS = 1024  # positions whose logits a fused loss holds at once, in float32
+WEIGHT_BYTES = {4: (4 + 8 / 64 + 32 / (64 * 256)) / 8, 8: 1.0, 16: 2.0, 32: 4.0}
+OPTIMIZER_BYTES = {"adamw_8bit": 2, "adamw_torch": 8}
+FUSED_POSITIONS = 1024  # positions whose logits a fused loss holds at once, in float32
 # bytes per logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
-LOGIT = 16
-SAMPLING = 0.25  # of a card, for the rows that Unsloth's decoding extends together
-IN_TRAINING = 0.5  # likewise, of what training leaves of a card
+LOGIT_BYTES = 16
+SAMPLING_SHARE = 0.25  # of a card, for the rows that Unsloth's decoding extends together
+SHARE_IN_TRAINING = 0.5  # likewise, of what training leaves of a card
 ROW_TOKENS = 16384  # of such rows by a model whose memory cannot be planned
 # columns by which Unsloth's decoding lets the cache of every row grow at once, and their multiples
 GROWTH, BUCKET = 512, 256
 # bytes per logit that a token is drawn from: 16 bit, float32, the probabilities, and two doubles
-DRAWN = 26
+DRAWN_LOGIT_BYTES = 26
 SMALL_CARD = 12 * GIB
-PREFILL = 4096  # tokens that Unsloth lets vLLM read at once, with a cache of up to 12 GiB
+PREFILL_TOKENS = 4096  # tokens that Unsloth lets vLLM read at once, with a cache of up to 12 GiB
 
 
 class Regime(NamedTuple):
@@ -54,8 +54,8 @@ REGIMES = {
 
 
 class Load(NamedTuple):
-    """What is in memory. A micro-batch has `rows` of `length` tokens; the cache holds `sampled`
-    answers, `cached` columns in all, after prompts of `prompted` tokens were read. 0: that does not
+    """What is in memory. A micro-batch has `rows` of `length` tokens; the cache holds
+    `sampled_answers`, `cached_columns` in all, after `prompt_tokens` were read. 0: that does not
     happen."""
 
     shape: Shape
@@ -68,9 +68,9 @@ class Load(NamedTuple):
     reference: bool = False
     rows: int = 0
     length: int = 0
-    sampled: int = 0
-    cached: int = 0
-    prompted: int = 0
+    sampled_answers: int = 0
+    cached_columns: int = 0
+    prompt_tokens: int = 0
     room: int = 0  # for so many answers Unsloth's decoding has room on the card at once
     vllm: bool = False  # the cache is that of a vLLM engine, which shares the weights and stays
     standby: bool = False  # that engine's cache and graphs are there only while it samples
@@ -81,19 +81,19 @@ class Load(NamedTuple):
         return self.rows * self.length
 
     @property
-    def width(self) -> int:
+    def value_bytes(self) -> int:
         """Bytes of an activation."""
         return 4 if self.bits == 32 else 2
 
     @property
-    def trained(self) -> int:
+    def trained_parameters(self) -> int:
         """Parameters that training changes."""
         if self.full:
             return self.shape.parameters
         return adapter_parameters(self.shape, self.lora_r, self.targets)
 
     @property
-    def unpacked(self) -> float:
+    def unpacked_bytes(self) -> float:
         """The largest matrix of a block in 16 bit, where it is stored in fewer."""
         return 2.0 * self.shape.hidden * self.shape.intermediate if self.bits < 16 else 0.0
 
@@ -111,22 +111,22 @@ def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int
 
 def fixed_terms(load: Load) -> dict[str, float]:
     """What stays from the first step to the last."""
-    shape, trained = load.shape, load.trained if load.rows else 0
+    shape, trained = load.shape, load.trained_parameters if load.rows else 0
     # PEFT turns what is not quantised into float32 before it trains on quantised weights
     upcast = load.bits < 16 and load.regime.upcast and load.rows
     embedding = 4 if load.bits == 32 or upcast else 2
-    weights = shape.linear * WEIGHT[load.bits] + shape.embeddings * embedding
+    weights = shape.linear * WEIGHT_BYTES[load.bits] + shape.embeddings * embedding
     if load.in_share:
         weights = 0.0
-    adapter = 0.0 if load.full else 4.0 * load.trained  # in float32, whatever the weights are in
+    adapter = 0.0 if load.full else 4.0 * load.trained_parameters  # always in float32
     return {
         "weights": weights,
         "adapter": adapter,
-        "gradients": trained * (load.width if load.full else 4),
-        "optimizer": float(trained * OPTIMIZER[load.optimizer]),
+        "gradients": trained * (load.value_bytes if load.full else 4),
+        "optimizer": float(trained * OPTIMIZER_BYTES[load.optimizer]),
         # the frozen start of dpo and grpo: a copy of the adapter, or of a whole model
         "reference": (weights if load.full else adapter) if load.reference else 0.0,
-        "teacher": shape.teacher * WEIGHT[load.bits],  # it is loaded as the student is
+        "teacher": shape.teacher * WEIGHT_BYTES[load.bits],  # it is loaded as the student is
         # the CUDA context and workspaces; on a CPU, Python and its libraries
         "overhead": load.regime.overhead,
         **({} if load.standby else _engine(load)),
@@ -134,22 +134,22 @@ def fixed_terms(load: Load) -> dict[str, float]:
 
 
 def _engine(load: Load) -> dict[str, float]:
-    """The memory of a vLLM engine beyond its weights: a forward pass over PREFILL tokens, its
+    """The memory of a vLLM engine beyond its weights: a forward pass over PREFILL_TOKENS, its
     graphs as Unsloth estimates them, the adapter once more, in 16 bit, and its cache.
     """
     if not load.vllm:
         return {}
-    prefill = PREFILL * load.width * load.shape.read
+    prefill = PREFILL_TOKENS * load.value_bytes * load.shape.read_values
     graphs = min(GIB, max(0.15 * GIB, 172 * 4 * load.shape.hidden * load.shape.layers))
-    adapter = 0 if load.full or not load.rows else 2.0 * load.trained
-    return {"vllm": load.unpacked + prefill + graphs + adapter, "kv_cache": _cache(load)}
+    adapter = 0 if load.full or not load.rows else 2.0 * load.trained_parameters
+    return {"vllm": load.unpacked_bytes + prefill + graphs + adapter, "kv_cache": _cache(load)}
 
 
 def _cache(load: Load) -> float:
     """Keys and values of every column of the cache; of a vLLM engine a twentieth more, as Unsloth
     counts on 95 % of it."""
-    per_token = load.shape.keys_and_values * load.width
-    return load.cached * per_token * (1 / 0.95 if load.vllm else load.regime.cache_copies)
+    per_token = load.shape.keys_and_values * load.value_bytes
+    return load.cached_columns * per_token * (1 / 0.95 if load.vllm else load.regime.cache_copies)
 
 
 def vllm_total(load: Load) -> float:
@@ -165,50 +165,50 @@ def fixed_bytes(load: Load) -> float:
 def moments(load: Load) -> dict[str, dict[str, float]]:
     """The terms of each moment that comes on top of the fixed ones."""
     shape, tokens, regime = load.shape, load.tokens, load.regime
-    happening: dict[str, dict[str, float]] = {}
+    terms_by_moment: dict[str, dict[str, float]] = {}
     if load.rows:
         # the activations of one block: norms and residuals, queries, keys, values, attention, and
         # five times the MLP's width
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         values = 4 * shape.hidden + 3 * queries + 2 * keys + 5 * shape.intermediate
-        block = float(tokens * load.width * values)
+        block = float(tokens * load.value_bytes * values)
         # what the forward pass leaves for the backward pass, and what that computes again
         if regime.checkpoints == "none":
-            waiting, again = shape.layers * block * regime.excess, load.unpacked
+            waiting, again = shape.layers * block * regime.excess, load.unpacked_bytes
         else:
-            inputs = tokens * shape.hidden * load.width  # of one block
+            inputs = tokens * shape.hidden * load.value_bytes  # of one block
             waiting = float(inputs * (2 if regime.checkpoints == "offloaded" else shape.layers))
-            again = load.unpacked + block
+            again = load.unpacked_bytes + block
         # all logits, or those of a thousand positions at a time with the gradient of the hidden
         # states; of a teacher as many
-        logits = float(tokens * shape.vocab * LOGIT)
+        logits = float(tokens * shape.vocab * LOGIT_BYTES)
         if shape.teacher:
-            logits = float(4 * tokens * shape.hidden + 8 * FUSED_LOGITS * shape.vocab)
+            logits = float(4 * tokens * shape.hidden + 8 * FUSED_POSITIONS * shape.vocab)
         elif regime.fused:
-            positions = min(tokens, FUSED_LOGITS)
+            positions = min(tokens, FUSED_POSITIONS)
             logits = float(4 * tokens * shape.hidden + 4 * positions * shape.vocab)
-        happening["backward"] = {"activations": waiting + again}
-        happening["loss"] = {"activations": waiting, "logits": logits}
+        terms_by_moment["backward"] = {"activations": waiting + again}
+        terms_by_moment["loss"] = {"activations": waiting, "logits": logits}
     if load.standby:
-        happening["sampling"] = _engine(load)
-    elif load.cached and not load.vllm:
+        terms_by_moment["sampling"] = _engine(load)
+    elif load.cached_columns and not load.vllm:
         # a block over whole prompts without gradients; then, larger or not, the whole cache
-        reading = load.unpacked + load.prompted * load.width * shape.read
-        read = load.prompted * shape.keys_and_values * load.width
-        drawing = load.unpacked + DRAWN * load.sampled * shape.vocab
-        happening["sampling"] = max(
-            {"activations": reading, "kv_cache": read},
+        column = load.prompt_tokens * load.value_bytes  # bytes for one value of each token
+        reading = load.unpacked_bytes + column * shape.read_values
+        drawing = load.unpacked_bytes + DRAWN_LOGIT_BYTES * load.sampled_answers * shape.vocab
+        terms_by_moment["sampling"] = max(
+            {"activations": reading, "kv_cache": column * shape.keys_and_values},
             {"activations": drawing, "kv_cache": _cache(load)},
             key=lambda terms: sum(terms.values()),
         )
-    return happening
+    return terms_by_moment
 
 
 def host_bytes(load: Load) -> float:
     """What waits in host memory for the backward pass: the input of every block."""
     if load.regime.checkpoints != "offloaded":
         return 0.0
-    return float(load.shape.layers * load.tokens * load.shape.hidden * load.width)
+    return float(load.shape.layers * load.tokens * load.shape.hidden * load.value_bytes)
 
 
 class Memory(NamedTuple):
@@ -240,11 +240,11 @@ class Memory(NamedTuple):
 
 def memory(load: Load, capacity: float = 0.0) -> Memory:
     """The terms that are not zero add up to the total."""
-    fixed, passing = fixed_terms(load), moments(load)
-    stays = sum(fixed.values())
-    totals = {name: stays + sum(terms.values()) for name, terms in passing.items()}
+    fixed, by_moment = fixed_terms(load), moments(load)
+    fixed_total = sum(fixed.values())
+    totals = {name: fixed_total + sum(terms.values()) for name, terms in by_moment.items()}
     moment = max(totals, key=totals.__getitem__)
-    terms = {name: value for name, value in {**fixed, **passing[moment]}.items() if value}
+    terms = {name: value for name, value in {**fixed, **by_moment[moment]}.items() if value}
     return Memory(terms, moment, totals, load, capacity)
 
 
@@ -278,8 +278,8 @@ def rows_at_once(
     not stopped.
     """
     # two bytes a value; reading holds a prompt once for all its samples, extending a row for each
-    room = IN_TRAINING * (card - fixed) if fixed else SAMPLING * card
-    reading = 2 * prompt / samples * (shape.read + shape.keys_and_values)
+    limit = SHARE_IN_TRAINING * (card - fixed) if fixed else SAMPLING_SHARE * card
+    prompt_bytes = 2 * prompt / samples * (shape.read_values + shape.keys_and_values)
     columns = prompt / samples + cached_columns(prompt, new_tokens)
-    extending = 2 * columns * shape.keys_and_values
-    return max(1, int(room / max(reading, extending + DRAWN * shape.vocab)))
+    row_bytes = 2 * columns * shape.keys_and_values
+    return max(1, int(limit / max(prompt_bytes, row_bytes + DRAWN_LOGIT_BYTES * shape.vocab)))

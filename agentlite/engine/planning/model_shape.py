@@ -11,14 +11,14 @@ from agentlite.workspace.lookup import is_stage, lineage, read_plan
 
 # facts from the config.json files of models that profiles name
 PUBLISHED = Path(__file__).with_name("published.json")
-NEEDED = (
+NEEDED_FIELDS = (
     "num_hidden_layers",
     "hidden_size",
     "num_attention_heads",
     "intermediate_size",
     "vocab_size",
 )
-COUNTS = (*NEEDED, "num_key_value_heads", "head_dim", "max_position_embeddings")
+COUNTS = (*NEEDED_FIELDS, "num_key_value_heads", "head_dim", "max_position_embeddings")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -71,7 +71,7 @@ class Shape(NamedTuple):
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
-    def read(self) -> int:
+    def read_values(self) -> int:
         """Values that a block holds of a token that is read without gradients."""
         return 2 * self.hidden + 3 * self.intermediate
 
@@ -93,31 +93,31 @@ def shape_of(config: Mapping[str, Any], location: str) -> Shape:
     """`config`: the content of a config.json. Raises UserError 5 for a missing field, for one that
     has a number for each layer, and for experts.
     """
-    inner = config.get("text_config")  # a model that takes images too has its decoder's facts here
-    text = inner if isinstance(inner, dict) else config
-    experts = [text.get(key) or 1 for key in EXPERTS]
+    text_config = config.get("text_config")  # of the decoder of a model that takes images too
+    decoder = text_config if isinstance(text_config, dict) else config
+    experts = [decoder.get(key) or 1 for key in EXPERTS]
     # a list: a number for each layer
     if any(isinstance(count, list) or int(count) > 1 for count in experts):
         problem = "is a mixture of experts, which cannot be planned for."
         raise UserError(problem, "Take a dense model.", location=location, exit_code=MODEL)
-    missing = [f"has no {key}" for key in NEEDED if text.get(key) is None]
+    missing = [f"has no {key}" for key in NEEDED_FIELDS if decoder.get(key) is None]
     # the config.json of Gemma 3n has a list of widths, one for each block
-    missing += [f"has more than one {key}" for key in COUNTS if isinstance(text.get(key), list)]
+    missing += [f"has more than one {key}" for key in COUNTS if isinstance(decoder.get(key), list)]
     if missing:
-        fix = f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}."
+        fix = f"Name the config.json of a decoder; needed: {', '.join(NEEDED_FIELDS)}."
         raise UserError(f"{missing[0]}.", fix, location=location, exit_code=MODEL)
-    layers, hidden, heads, intermediate, vocab = (int(text[key]) for key in NEEDED)
-    is_gemma = str(text.get("model_type", "")).startswith("gemma")
+    layers, hidden, heads, intermediate, vocab = (int(decoder[key]) for key in NEEDED_FIELDS)
+    is_gemma = str(decoder.get("model_type", "")).startswith("gemma")
     return Shape(
         layers,
         hidden,
         heads,
-        int(text.get("num_key_value_heads") or heads),
-        int(text.get("head_dim") or hidden // heads),
+        int(decoder.get("num_key_value_heads") or heads),
+        int(decoder.get("head_dim") or hidden // heads),
         intermediate,
         vocab,
-        bool(text.get("tie_word_embeddings", is_gemma)),
-        int(text.get("max_position_embeddings") or 2**31),
+        bool(decoder.get("tie_word_embeddings", is_gemma)),
+        int(decoder.get("max_position_embeddings") or 2**31),
     )
 
 
@@ -129,10 +129,10 @@ def find_shape(base: str) -> Shape:
     if model in published:
         return shape_of(published[model], model)
     if not hub.is_hub_id(base):  # the hub has no such names, and need not be asked
-        known = f"Known: {', '.join(published)}, a folder, or another hub id."
+        names = f"Known: {', '.join(published)}, a folder, or another hub id."
         raise UserError(
             f"there is no model '{base}'.",
-            f"{suggest(base, published, fallback='')} {known}".lstrip(),
+            f"{suggest(base, published, fallback='')} {names}".lstrip(),
             location="--model",
             exit_code=MODEL,
         )
