@@ -1,10 +1,9 @@
 """Prompts and rewards -> an adapter that says more of what scored above its group, by TRL.
 
-Where the advantages come from: for each optimizer step `_rollout` samples a whole group of answers
-to each prompt, each scored by components. TRL's GRPOTrainer adds the components up by
-their weights, takes the group's mean away and divides by what `scale_rewards` says: with `group`,
-the standard deviation of the group plus 1e-4; with `component` it scales each component before it
-adds them up.
+Where the advantages come from: for each optimizer step a whole group of answers to each prompt is
+sampled, each scored by components. TRL's GRPOTrainer adds the components up by their weights, takes
+the group's mean away and divides by what `scale_rewards` says: with `group`, the standard deviation
+of the group plus 1e-4; with `component` it scales each component before it adds them up.
 
 What is simpler here than in general GRPO, since settings that would break it are refused:
 - Each answer is used for one update (num_iterations 1), and all answers of a step are sampled

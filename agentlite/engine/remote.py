@@ -77,7 +77,7 @@ def make_endpoints(
 
 
 def judge_endpoint(settings: EvalSettings | PairsSettings | GrpoSettings) -> Endpoint | None:
-    """The server of `--judge`, if it is given; see `behind`."""
+    """The server of `--judge`, if it is given; see `make_endpoints`."""
     if not settings.judge:
         return None
     model, key = settings.judge_model, settings.judge_key
@@ -91,7 +91,7 @@ def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dic
 
 
 def remote_source(name: str, settings: SamplerSettings, base: Source) -> Source:
-    """A model behind the servers of `--endpoint`, under the template of `base`; see `behind`."""
+    """A model behind the servers of `--endpoint`, by the template of `base`; see `make_endpoints`."""
     urls, key = settings.endpoint, settings.endpoint_key
     endpoints = make_endpoints(urls, name, key, "--endpoint", settings.requests)
     full_name = f"{name}@{urlsplit(urls[0]).netloc}"

@@ -148,7 +148,7 @@ def collate(rows: Sequence[Row], pad: int) -> dict[str, Any]:
 
 
 def in_chunks(compute: Callable[..., Any], *tensors: Any) -> list[Any]:
-    """What `of_chunk` makes of CHUNK tokens at a time, the first axis of each tensor. Its logits
+    """What `compute` makes of CHUNK tokens at a time, the first axis of each tensor. Its logits
     are dropped, and made again on the way back.
     """
     chunks = zip(*(tensor.split(CHUNK) for tensor in tensors), strict=True)

@@ -305,7 +305,7 @@ def _sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
     weights and the rows of the cache.
     """
     prompt_seconds = load.prompt_tokens * _forward(load) / _speed(load, card)
-    # `cached_columns` may count buffers: a pass reads no more than a row of `length` for each answer
+    # `cached_columns` may count buffers: a pass reads `length` for each answer at the most
     columns = min(load.cached_columns, load.sampled_answers * load.length)
     cache = columns * load.shape.keys_and_values * load.value_bytes
     card_seconds = (fixed_terms(load)["weights"] + cache) / (card.bandwidth * 1e9)
