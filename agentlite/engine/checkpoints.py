@@ -60,8 +60,7 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 def take_over_saving(trainer: Any, folder: Path, judge: Judge) -> None:
     """From now on the trainer's checkpoints are made in the order above."""
-    write = trainer._save_checkpoint
-    trainer._save_checkpoint = partial(_save, trainer, write, folder, judge)
+    trainer._save_checkpoint = partial(_save, trainer, trainer._save_checkpoint, folder, judge)
     # TRL and PEFT would write a model card into each checkpoint, TRL's tags in any order
     trainer.create_model_card = lambda *_, **__: None
     trainer.model.create_or_update_model_card = lambda *_, **__: None
@@ -115,8 +114,7 @@ def _save(
         path.relative_to(draft).as_posix(): (path.stat().st_size, input_files.content_digest(path))
         for path in paths
     }
-    threads = torch.get_num_threads()
-    manifest = CheckpointManifest(step, dev_loss, _plan_digest(folder), files, threads)
+    manifest = CheckpointManifest(step, dev_loss, _plan_id(folder), files, torch.get_num_threads())
     write_json(draft / MANIFEST, manifest)
     if checkpoint.exists():  # a run that goes back behind a step makes its checkpoint again
         _remove(checkpoint)
@@ -153,8 +151,7 @@ def restore_log(name: str, folder: Path) -> int:
     """As it was when the newest checkpoint was made: what is missing or was harmed comes back, what
     came later goes. Returns the step of that checkpoint; 0 without one, and the log stays as it is.
     """
-    checkpoint = newest_whole(folder)
-    if checkpoint is None:
+    if not (checkpoint := newest_whole(folder)):
         return 0
     with replacing(folder / name) as file:
         file.write((checkpoint / LOGS / name).read_bytes())
@@ -171,8 +168,7 @@ def newest_whole(folder: Path) -> Path | None:
     for path in reversed(_list_checkpoints(folder)):
         if _is_whole(path, folder):
             return path
-    broken = sorted(path.name for path in (folder / "checkpoints").glob("checkpoint-*.broken*"))
-    if broken:
+    if broken := sorted(path.name for path in (folder / "checkpoints").glob("*.broken*")):
         raise UserError(
             f"holds no checkpoint that is whole ({', '.join(broken)}).",
             "Put a copy in place if there is one, or start over with --force.",
@@ -242,7 +238,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         return f"has no {MANIFEST}"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return f"its {MANIFEST} cannot be read ({error})"
-    if manifest.plan != _plan_digest(folder):
+    if manifest.plan != _plan_id(folder):
         return "was made under another plan.json"
     for name, (size, expected) in {} if key in _verified else manifest.files.items():
         path = checkpoint / name
@@ -258,7 +254,7 @@ def _read_manifest(checkpoint: Path) -> CheckpointManifest:
     return msgspec.json.decode((checkpoint / MANIFEST).read_bytes(), type=CheckpointManifest)
 
 
-def _plan_digest(folder: Path) -> str:
+def _plan_id(folder: Path) -> str:
     if not lookup.is_stage(folder):  # trained from Python, without a stage
         return ""
     plan = lookup.read_plan(folder)

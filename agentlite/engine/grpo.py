@@ -232,8 +232,7 @@ def make_trainer(
     function a part.
     """
     plan = schedule(settings, task.prompt_count)
-    groups = plan.rows // settings.group_size
-    order = prompt_order(task.prompt_count, groups, settings.seed)
+    order = prompt_order(task.prompt_count, plan.rows // settings.group_size, settings.seed)
     trainer_class = read_groups(trainer.adjust_trainer(trl.GRPOTrainer))
     if on_gpu() and settings.engine == "unsloth":
         trainer_class = trust_packing(trainer_class, MAX_GAP_IN_16_BIT)
@@ -340,8 +339,7 @@ class _StepChecks:
     def __call__(self, step: int, row: Mapping[str, float]) -> None:
         settings = self.settings
         # the trainer computes so: its weights are in 16 bit, or the user's `trl` wants it
-        is_mixed = settings.trl.get("bf16") or settings.trl.get("fp16")
-        in_16_bit = is_mixed or load_dtype() != torch.float32
+        in_16_bit = load_dtype() != torch.float32 or any(map(settings.trl.get, ("bf16", "fp16")))
         if step == 1 and _measures_kl(settings):
             tolerance = 1e-2 if in_16_bit else 1e-4
             adapter.refuse_other_start(row["kl"], tolerance, "the divergence (KL)")

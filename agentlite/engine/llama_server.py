@@ -67,5 +67,4 @@ def ask_llama_cpp(
             }
             reply = client.post("/completion", json=body).raise_for_status().json()
             ended: Ending = "cut" if reply["stop_type"] == "limit" else "turn"
-            text = reply["content"] + reply["stopping_word"]
-            yield GreedyAnswer(*prompt.step, "", text, ended)
+            yield GreedyAnswer(*prompt.step, "", reply["content"] + reply["stopping_word"], ended)

@@ -328,8 +328,7 @@ def _read_by_transformers(folder: Path, loading: Loading) -> tuple[Any, Any]:
         trust_remote_code=False,  # None would ask on a terminal
         **options,
     )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-    return model, tokenizer
+    return model, transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
 
 
 def quantization(in_4bit: bool, skipped_modules: list[str] | None = None) -> dict[str, Any]:
@@ -351,9 +350,8 @@ def _patch_by_unsloth(model: Any) -> Any:
     """A model whose adapter was loaded gets what Unsloth gives a new adapter: its fused kernels and
     its gradient checkpointing. Its own loader does the same with the folder of an adapter.
     """
-    dtype = model.get_input_embeddings().weight.dtype
     checkpointing = unsloth.models._utils.apply_unsloth_gradient_checkpointing(
-        unsloth_checkpointing(), model.max_seq_length, dtype
+        unsloth_checkpointing(), model.max_seq_length, model.get_input_embeddings().weight.dtype
     )
     # Unsloth's mark of a model that its general loader has loaded: an architecture it has no
     # kernels for, or 8 bit

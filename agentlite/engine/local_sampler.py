@@ -184,10 +184,12 @@ def _draw(
         for answer, token, log in zip(extended, tokens.tolist(), logs.tolist(), strict=True):
             answer.ids.append(token)
             answer.log_probabilities.append(log)
-        if not tokens_left:
-            break
         active = [
-            [a for a in row if not a.is_done(loaded.tokenizer, ends) and goes_on(a.ids)]
+            [
+                a
+                for a in row
+                if tokens_left and not a.is_done(loaded.tokenizer, ends) and goes_on(a.ids)
+            ]
             for row in active
         ]
         cache.keep([index for index, row in enumerate(active) if row])

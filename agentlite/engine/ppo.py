@@ -240,8 +240,7 @@ def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
 
         def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
             super()._load_from_checkpoint(checkpoint, model)
-            head = getattr(self.model, HEAD)
-            head.load_state_dict(load_file(Path(checkpoint, HEAD, WEIGHTS)))
+            getattr(self.model, HEAD).load_state_dict(load_file(Path(checkpoint, HEAD, WEIGHTS)))
 
     return WithValueHead
 

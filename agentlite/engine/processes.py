@@ -92,11 +92,9 @@ def any_of(flag: bool) -> bool:
 
 
 def _lead(run: Callable[[], Result], store: Any) -> Result:
-    code = 1
+    code = 0
     try:
-        result = run()
-        code = 0
-        return result
+        return run()
     except BaseException as error:
         code = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", 1)
         raise

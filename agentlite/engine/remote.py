@@ -91,11 +91,10 @@ def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dic
 
 
 def remote_source(name: str, settings: SamplerSettings, base: Source) -> Source:
-    """A model behind the servers of `--endpoint`, by the template of `base`; see `make_endpoints`."""
+    """A model behind the servers of `--endpoint`, under the template of `base`."""
     urls, key = settings.endpoint, settings.endpoint_key
     endpoints = make_endpoints(urls, name, key, "--endpoint", settings.requests)
-    full_name = f"{name}@{urlsplit(urls[0]).netloc}"
-    return Source(full_name, base.base, None, urls[0], endpoints)
+    return Source(f"{name}@{urlsplit(urls[0]).netloc}", base.base, None, urls[0], endpoints)
 
 
 def replies(

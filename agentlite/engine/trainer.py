@@ -272,9 +272,9 @@ def check(command: str, settings: TrainerSettings) -> None:
     cannot use; 5 where a library is missing.
     """
     load.prepare(load.loading_of(settings))
-    is_ppo = getattr(settings, "advantage", "") == "value"
-    of_grpo = trl.SFTConfig if is_ppo else trl.GRPOConfig
-    config = {"dpo": trl.DPOConfig, "grpo": of_grpo}.get(command, trl.SFTConfig)
+    # ppo is trained by TRL's SFTTrainer
+    grpo_config = trl.SFTConfig if getattr(settings, "advantage", "") == "value" else trl.GRPOConfig
+    config = {"dpo": trl.DPOConfig, "grpo": grpo_config}.get(command, trl.SFTConfig)
     check_passed_through(command, settings, config, RESERVED_BY_COMMAND.get(command, ()))
 
 

@@ -57,8 +57,8 @@ def sample(
         ids = list(output.outputs[0].token_ids)
         tokens = zip(ids, output.outputs[0].logprobs, strict=True)
         logs = [by_token[token].logprob for token, by_token in tokens]
-        position = (index, number)
-        samples.append(make_sample(loaded.tokenizer, ids, ends, request.stops, position, logs))
+        numbers = (index, number)
+        samples.append(make_sample(loaded.tokenizer, ids, ends, request.stops, numbers, logs))
     return samples
 
 

@@ -22,7 +22,7 @@ from agentlite.cli.main import group
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.export.targets import SERVER, program
 from agentlite.deploy.server import Server
-from agentlite.engine.llama_server import running
+from agentlite.engine.llama_server import run_server
 
 LLAMA_SERVER = program(os.environ["LLAMA_CPP"], SERVER) if ALL and "LLAMA_CPP" in os.environ else ""
 ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_TOOL]}
@@ -66,7 +66,7 @@ def test_a_call_goes_out_and_its_result_comes_back(client):
 def test_llama_cpp_makes_the_same_call(caller, client, tmp_path):
     words = ["export", "sft", "--run", caller, "--check", "0", "--gguf", tmp_path / "m.gguf"]
     group.main([*map(str, words)], standalone_mode=False)
-    with running(LLAMA_SERVER, tmp_path / "m.gguf", 512) as address:
+    with run_server(LLAMA_SERVER, tmp_path / "m.gguf", 512) as address:
         theirs = client.with_options(base_url=f"{address}/v1").chat.completions
         [call] = theirs.create(**ASKED, temperature=0).choices[0].message.tool_calls
     assert (call.function.name, json.loads(call.function.arguments)) == (

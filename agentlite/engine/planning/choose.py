@@ -105,8 +105,7 @@ def _micro_batches(
     if {key, "gradient_accumulation"} & fixed:
         batches = [{}]
     elif not hasattr(settings, "gradient_accumulation"):  # answers are the same in any batches
-        halvings = range(settings.batch_size.bit_length())
-        batches = [{key: settings.batch_size >> halving} for halving in halvings]
+        batches = [{key: settings.batch_size >> n} for n in range(settings.batch_size.bit_length())]
     else:
         rows = max(1, getattr(settings, key) * settings.gradient_accumulation // unit)
         sizes = (size for size in range(rows, 0, -1) if rows % size == 0)

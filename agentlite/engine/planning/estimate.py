@@ -183,10 +183,9 @@ def _with_cache(load: Load, prompts: int, answers: int, new_tokens: int, rows: i
         row_columns = cached_columns(prompt, new_tokens)
     else:
         row_columns = min(load.length, new_tokens)
-    columns = prompts * prompt + batch * row_columns
-    return load._replace(
-        sampled_answers=batch, prompt_tokens=prompts * prompt, cached_columns=columns
-    )
+    tokens = prompts * prompt
+    columns = tokens + batch * row_columns
+    return load._replace(sampled_answers=batch, prompt_tokens=tokens, cached_columns=columns)
 
 
 def _share_set(settings: Any) -> float | None:
@@ -266,8 +265,8 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
         greedy_answers = rows if in_memory.greedy and settings.num_samples else 0
         answers = greedy_answers + (rows if load.rows else rows * in_memory.samples)
         batches = math.ceil(answers / load.sampled_answers)
-        batch = _sampling_seconds(load, machine.card, settings.max_new_tokens)
-        seconds += batches * batch / passes
+        batch_seconds = _sampling_seconds(load, machine.card, settings.max_new_tokens)
+        seconds += batches * batch_seconds / passes
     total_rows = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)
     steps = getattr(settings, "max_steps", None) or math.ceil(total_rows * passes / rows)
     totals = {"steps": steps, "hours": round(seconds * steps / 3600, 2)} if steps else {}

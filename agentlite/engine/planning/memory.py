@@ -233,9 +233,8 @@ class Memory(NamedTuple):
     @property
     def fits_for_good(self) -> bool:
         """With `CAUTION` to spare in training. What is sampled together shrinks if it must."""
-        trained = [total for name, total in self.moments.items() if name != "sampling"]
-        most = max(trained or self.moments.values())
-        return self.fits and fits(most, self.capacity, CAUTION)
+        totals = [total for name, total in self.moments.items() if name != "sampling"]
+        return self.fits and fits(max(totals or self.moments.values()), self.capacity, CAUTION)
 
 
 def memory(load: Load, capacity: float = 0.0) -> Memory:

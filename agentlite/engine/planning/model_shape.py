@@ -129,10 +129,10 @@ def find_shape(base: str) -> Shape:
     if model in published:
         return shape_of(published[model], model)
     if not hub.is_hub_id(base):  # the hub has no such names, and need not be asked
-        names = f"Known: {', '.join(published)}, a folder, or another hub id."
+        choices = f"Known: {', '.join(published)}, a folder, or another hub id."
         raise UserError(
             f"there is no model '{base}'.",
-            f"{suggest(base, published, fallback='')} {names}".lstrip(),
+            f"{suggest(base, published, fallback='')} {choices}".lstrip(),
             location="--model",
             exit_code=MODEL,
         )

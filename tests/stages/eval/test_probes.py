@@ -152,11 +152,11 @@ def test_forgetting_is_that_of_the_two_models_losses(
         few[tmp_path / file.name] = tokens
     monkeypatch.setattr(probes, "ANSWER_TOKENS", few)
     loads: list[str] = []
-    adapted = loading._adapted  # others have bound `load`, which calls it, under its own name
+    adapt = loading._adapt  # others have bound `load`, which calls it, under its own name
 
     def counting(model: Any, source: Any, *how: Any) -> Any:
         loads.append(source.name)
-        return adapted(model, source, *how)
+        return adapt(model, source, *how)
 
     monkeypatch.setattr(loading, "_adapt", counting)
     loading.load_for_inference.cache_clear()
