@@ -68,9 +68,9 @@ def chat(options: ChatOptions) -> None:
                 _note(
                     f"saved: {options.save}; `agentlite prep {shlex.quote(options.save)}` reads it"
                 )
-            if options.as_json:
-                dialog = {"model": options.model, "protocol": model.protocol.name, **session.row}
-                click.echo(json.dumps(dialog, ensure_ascii=False))
+    if options.as_json:
+        dialog = {"model": options.model, "protocol": model.protocol.name, **session.row}
+        click.echo(json.dumps(dialog, ensure_ascii=False))
 
 
 def _append(path: Path, row: object) -> None:

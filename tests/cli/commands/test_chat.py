@@ -62,6 +62,8 @@ def messages(stdout: str) -> list[Any]:
 def test_the_person_types_the_result(chat, tools):
     code, out, _ = chat(f"{OSLO['content']}\n4 mm\n", "--tools", tools, "--json")
     assert code == 0 and messages(out) == SAID
+    code, out, _ = chat(OSLO["content"], "--tools", tools, "--json")  # no result
+    assert code == 2 and json.loads(out)["error"]["location"] == "stdin"
 
 
 def test_functions_of_ones_own_are_run(chat, tools, tmp_path):
