@@ -26,7 +26,7 @@ def records_of(path) -> Iterator[Record]:
     name = READ_AS.get(path.stem, path.stem)
     for raw in read_raw(str(path), io.BytesIO()):
         assert raw.error is None, raw
-        for part in FORMATS[name].parts(raw.value):
+        for part in FORMATS[name].samples(raw.value):
             yield to_record(part, name)
 
 

@@ -84,8 +84,8 @@ def check(name: str, row: Row) -> None:
     back from disk as it went there.
     """
     assert all(known.fits(row) in (True, False) for known in FORMATS.values())
-    for part in FORMATS[name].parts(row):
-        assert FORMATS[name].parts(part) == [part]
+    for part in FORMATS[name].samples(row):
+        assert FORMATS[name].samples(part) == [part]
         with suppress(RowError):
             record = to_record(part, name)
             assert from_row(json.loads(json.dumps(to_row(record)))) == record

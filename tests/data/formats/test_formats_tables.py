@@ -35,7 +35,7 @@ def shown(record: Record) -> Row:
 
 def outcome(row: Row, name: str) -> dict[str, Any]:
     try:
-        records = [to_record(part, name, NAMES) for part in FORMATS[name].parts(row)]
+        records = [to_record(part, name, NAMES) for part in FORMATS[name].samples(row)]
     except RowError as error:
         return {"code": error.code, **({"at": error.at} if error.at != "" else {})}
     found: dict[str, Any] = {"records": [shown(record) for record in records]}
