@@ -54,7 +54,7 @@ class ReportedStage(lookup.StoredStage, frozen=True):
 
 class ReportedEvaluation(Struct, frozen=True, dict=True):  # the dict keeps what is cached
     """The models that answered the prompts of one data set, by name. `unread`: a sentence for each
-    folder that was passed over; `compared`: compare.json, or {}.
+    folder that was passed over; `comparison`: compare.json, or {}.
     """
 
     folder: Path

@@ -1,7 +1,7 @@
 """BFCL's rules for the calls of each category, and v4's group scores.
 
-These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too; `metrics.tool_calls` is
-kinder in two places. Where the package's checker ends with an exception, the calls are wrong here.
+These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too; step_metrics says where
+it differs from them. Where the package's checker ends with an exception, the calls are wrong here.
 Names are compared as the tools have them: BFCL's handlers of APIs that know no dots put underscores
 for them. There is no verdict on Java and JavaScript, whose literals are not read here.
 """

@@ -23,7 +23,7 @@ from agentlite.scoring.metrics.step_metrics import describe
 
 Json = dict[str, Any]
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
-# figures of a step beside those of tool_calls
+# figures of a step beside those of step_metrics
 STEP_FIGURES = {
     "toolrl": "Partial credit for tools, parameter names and values (ToolRL's score).",
     "tool_n1": "All or nothing: form, tools and arguments (Tool-N1's score).",

@@ -363,10 +363,7 @@ def reflection(row: Row) -> float:
 
 def concluding(row: Row) -> float:
     assert isinstance(row.model_predict, dict)
-    answers = [
-        ANSWERS.get(template, str)(text_or_json(text))
-        for template, text in row.model_predict.items()
-    ]
+    answers = [ANSWERS.get(t, str)(text_or_json(text)) for t, text in row.model_predict.items()]
     return fmean([_best_rouge(row, answer) for answer in answers]) if answers else 0.0
 
 
