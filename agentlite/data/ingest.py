@@ -90,14 +90,14 @@ def decode_row(line: Raw, fix: bool) -> tuple[Raw, Sequence[str]]:
 
 
 def _check_sample(
-    source: str, name: str, sample: Row, origin: Row, context: IngestContext
+    source: str, format_name: str, sample: Row, origin: Row, context: IngestContext
 ) -> tuple[Record, RecordSize]:
     """The record of one sample of a row, as it may be learned. `origin` gets its id, and what was
     found in it and done to it. Raises RowError for one that is rejected or left out.
     """
     settings, done = context.settings, origin["done"]
     options = reader_options(settings, context.catalogue)  # what a reader needs beside the row
-    record = to_record(sample, name, options)
+    record = to_record(sample, format_name, options)
     if (silent := without_thoughts(record)) != record:
         if settings.thoughts == "drop":
             record, done["thoughts"] = silent, "left out"
