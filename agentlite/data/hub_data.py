@@ -25,8 +25,10 @@ DATA_SET = re.compile(
 FILE = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)/(?P<file>.+)#(?P<commit>[0-9a-f]{40})")
 # files of JSON that describe a data set
 DESCRIPTIONS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
-# the split in data/train-00000-of-00002.parquet and my_dev.jsonl; there is none in contest.json
-SPLIT = re.compile(r"(?:^|[^a-z])(train|test|validation|valid|val|dev|eval)(?:[^a-z]|$)", re.I)
+# the split in data/train-00000-of-00002.parquet, my_dev.jsonl, testing.csv; none in contest.json
+SPLIT = re.compile(
+    r"(?<![a-z])(train|test|validation|valid|val|dev|eval)(?:ing|uation)?(?![a-z])", re.IGNORECASE
+)
 
 
 class DataSet(Struct, frozen=True):

@@ -57,6 +57,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         "dataset_infos.json": "{}",
         "train.jsonl": rows(*TOWNS),
         "data__test-0.jsonl": rows("Lima"),
+        "data__testing-1.jsonl": rows("Kyiv"),
     }
     of_configs = {
         "calls__part-1.jsonl": rows("Oslo"),
@@ -102,7 +103,7 @@ def users(source: str) -> list[str]:
     ("source", "towns"),
     [
         ("hub:me/plain", [*TOWNS]),
-        ("hub:me/plain@test", ["Lima"]),
+        ("hub:me/plain@test", ["Lima", "Kyiv"]),
         (f"hub:me/plain#{OLD}", ["Oslo"]),
         (f"hub:me/plain/data/test-0.jsonl#{NEW}", ["Lima"]),
         ("hub:me/several:calls", ["Oslo", "Rome"]),
