@@ -46,23 +46,23 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     cell that fails is a row of the table, and is tried again by the same command.
     """
     ablation, cells = read_ablation(settings, target)
-    if not ablation.acts("eval"):
+    if not ablation.is_live("eval"):
         _verdict_metric(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
-    no_data = ablation.acts("eval") and ablation.acts(ablation.by)  # no cell reads a record
-    data = {} if no_data else lookup.find_finished_stage(settings.data, target.run, "prep").outputs
+    all_live = ablation.is_live("eval") and ablation.is_live(ablation.by)  # no cell reads a record
+    data = {} if all_live else lookup.find_finished_stage(settings.data, target.run, "prep").outputs
     splits = [data[name][:16] for name in sorted(data) if name.startswith(SPLITS)]
     model = ablation.settings.model
     inputs = {
         "data": ",".join(splits),
         "model": find_model(model, target.run, target.old_plan).digest,
-        **ablation.world_files(),
+        **ablation.world_digests(),
     }
-    crossed = {name for cell in cells for name in cell.sets}
+    crossed_names = {name for cell in cells for name in cell.sets}
     common_settings = {  # to all cells
         name: value
         for command, stage in ablation.stages.items()
         for key, value in resolve.plan_settings(command, stage).items()
-        if (name := f"{command}.{key}") not in crossed
+        if (name := f"{command}.{key}") not in crossed_names
     }
     plan = plan_of("ablate", settings, inputs, by=ablation.by, model=model, **common_settings)
     # the cells stand in the figures, not in the plan, so that a grid can grow
@@ -99,7 +99,7 @@ def _work(ablation: Ablation, cells: Sequence[Cell], grid: str) -> Work:
     with note_signals() as signals:
         start = _run_cell(ablation, ablation.start, outcomes, signals, scores)
         metric = settings.metric
-        if ablation.acts("eval"):
+        if ablation.is_live("eval"):
             metric = _verdict_metric(metric, sorted(set().union(*scores[start.name].values())))
         for number, cell in enumerate(cells, 1):
             console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")

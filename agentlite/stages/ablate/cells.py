@@ -69,11 +69,11 @@ class Ablation(NamedTuple):
         """Those whose settings a grid can cross."""
         return [command for command in self.stages if command != "eval"]
 
-    def acts(self, command: str) -> bool:
+    def is_live(self, command: str) -> bool:
         """Whether it lets a model act in an environment, and reads no records."""
         return bool(getattr(self.stages[command], "env", ""))
 
-    def world_files(self) -> dict[str, str]:
+    def world_digests(self) -> dict[str, str]:
         """The digests of the files of these environments."""
         files = {
             f"{command}.{key}": Path(getattr(stage, key, "").partition(":")[0])  # shop.py:Shop
@@ -96,21 +96,21 @@ class Ablation(NamedTuple):
         differs = "the model that the cells start from"
         return Cell(f"{name} (start)", differs, model, [self._evaluation(model)])
 
-    def cell(self, crossed: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]) -> Cell:
-        """`chosen`: the label of a value for each setting that is crossed. For a trainer that reads
+    def cell(self, grid_values: Mapping[str, Mapping[str, Any]], labels: Sequence[str]) -> Cell:
+        """`labels`: of the cell's value of each setting in the grid. For a trainer that reads
         pairs, candidates are sampled, once for all cells that sample alike, and ranked.
         """
-        settings, all_labels = self.settings, dict(zip(crossed, chosen, strict=True))
-        sets = {name: crossed[name][label] for name, label in all_labels.items()}
-        labels = {name: label for name, label in all_labels.items() if len(crossed[name]) > 1}
+        settings, by_name = self.settings, dict(zip(grid_values, labels, strict=True))
+        sets = {name: grid_values[name][label] for name, label in by_name.items()}
+        varied = {name: label for name, label in by_name.items() if len(grid_values[name]) > 1}
         differs = [
             f"weights {as_text(sets[name]) or 'as usual'}" if name.endswith(".weights") else label
-            for name, label in labels.items()
-            if label != next(iter(crossed[name]))
+            for name, label in varied.items()
+            if label != next(iter(grid_values[name]))
         ]
 
         def folder(kind: str, names: Iterable[str]) -> str:
-            return folder_name("-".join([kind, *(labels[n] for n in names if n in labels)]))
+            return folder_name("-".join([kind, *(varied[n] for n in names if n in varied)]))
 
         def sets_of(command: str) -> dict[str, Any]:
             return {name: value for name, value in sets.items() if name.startswith(f"{command}.")}
@@ -127,14 +127,14 @@ class Ablation(NamedTuple):
             data = folder(PAIRS, ranking)
             commands.append(self._command(PAIRS, data, ["--from", candidates], ranking))
         trained_stage, options = folder(self.by, sets), ["--model", model]
-        options += [] if self.acts(self.by) else ["--data", data]
+        options += [] if self.is_live(self.by) else ["--data", data]
         commands.append(self._command(self.by, trained_stage, options, sets_of(self.by)))
         commands.append(self._evaluation(trained_stage))
-        return Cell(", ".join(labels.values()), ", ".join(differs), trained_stage, commands, sets)
+        return Cell(", ".join(varied.values()), ", ".join(differs), trained_stage, commands, sets)
 
     def _evaluation(self, model: str) -> list[str]:
         options, split = ["--model", model], self.settings.split
-        options += [] if self.acts("eval") else ["--data", self.path_to(self.settings.data)]
+        options += [] if self.is_live("eval") else ["--data", self.path_to(self.settings.data)]
         options += [] if split == default("eval", "split") else ["--split", split]
         return self._command("eval", "eval", options, {})
 
@@ -192,8 +192,8 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
         target._replace(user_settings=given),
         {command: resolve.resolve(command, given).settings for command in (*commands, "eval")},
     )
-    crossed = _crossed_values(ablation, grid, path)
-    cells = [ablation.cell(crossed, chosen) for chosen in itertools.product(*crossed.values())]
+    values = _grid_values(ablation, grid, path)
+    cells = [ablation.cell(values, labels) for labels in itertools.product(*values.values())]
     if len(cells) < 2:
         raise UserError(
             "is one cell, so there is nothing to compare.",
@@ -212,7 +212,7 @@ def read_grid(path: Path) -> GridFile:
         raise UserError(f"{error}.", EXAMPLE, location=str(path)) from error
 
 
-def _crossed_values(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[str, Any]]:
+def _grid_values(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[str, Any]]:
     """By `command.setting` the values that are crossed, each by its label in the name of a cell."""
     settings = {
         name: values if isinstance(values, list) else [values]
@@ -220,9 +220,9 @@ def _crossed_values(ablation: Ablation, grid: GridFile, path: Path) -> dict[str,
     }
     ranking = ablation.by if "weights" in fields(ablation.by) else PAIRS
     weightings = {name: weights or {} for name, weights in (grid.weights or {}).items()}
-    crossed = {f"{ranking}.weights": weightings} if weightings else {}
+    grid_values = {f"{ranking}.weights": weightings} if weightings else {}
     keys = Counter(name.partition(".")[2] for name, values in settings.items() if len(values) > 1)
-    for name in (*crossed, *settings):
+    for name in (*grid_values, *settings):
         command, _, key = name.partition(".")
         location = f"{path}, {name}"
         if command not in ablation.commands:
@@ -245,11 +245,11 @@ def _crossed_values(ablation: Ablation, grid: GridFile, path: Path) -> dict[str,
         # `beta` for `dpo.beta`; but dpo.seed and pairs.seed, crossed both, keep their whole names
         key = name.partition(".")[2]
         label = key if keys[key] < 2 else name
-        crossed[name] = {
+        grid_values[name] = {
             f"{label}={to_json(value) if isinstance(value, dict | list) else as_text(value)}": value
             for value in values
         }
-    return crossed
+    return grid_values
 
 
 def _refuse_wrong_cells(ablation: Ablation, cells: Sequence[Cell], path: Path) -> None:
@@ -269,7 +269,7 @@ def _refuse_wrong_cells(ablation: Ablation, cells: Sequence[Cell], path: Path) -
             }
             settings = resolve.resolve(command, ablation.target.user_settings, cell=sets).settings
             # which scores there are in an environment, its world says: the command refuses others
-            if "weights" in sets and not ablation.acts(command):
+            if "weights" in sets and not ablation.is_live(command):
                 functions = (*settings.rewards, *stored.get("rewards", ()))
                 names = {function.rpartition(":")[2] for function in functions}
                 names |= {JUDGE} if settings.judge or stored.get("judge") else set()

@@ -41,14 +41,14 @@ def measure(
     `differences`: of each form to the model; `sentences`: the same for people; `causes`: of the
     forms that are worse beyond noise, as far as they can be told from outside.
     """
-    evaluated = [
+    evaluated_models = [
         model
         for evaluation in evaluations
         for model in evaluation.models.values()
         if model.plan.inputs.get("model") == source.digest and not evaluation.is_live
     ][-1:]  # of several, the last
     preps = [stage.folder for stage in stages if stage.plan.command == "prep"]
-    plans = [folder.plan.settings for folder in (*stages, *evaluated)]
+    plans = [folder.plan.settings for folder in (*stages, *evaluated_models)]
     # a later stage overrules an earlier one, and the evaluation all of them
     planned = {key: plan[key] for plan in plans for key in MODEL_SETTINGS if key in plan}
     settings = msgspec.convert({**planned, "limit": limit}, EvalSettings)
@@ -57,7 +57,7 @@ def measure(
         try:
             if not preps:
                 raise UserError("no prep says what it should answer.", location=source.name)
-            cached = evaluated[0].folder / ANSWERS if evaluated and not path else None
+            cached = evaluated_models[0].folder / ANSWERS if evaluated_models else None
             answers[form] = _ask(settings, source, preps[-1], cached, path, server)
         except UserError as error:
             reason = f"{error.location}: {error.problem} {error.fix}"
@@ -75,7 +75,7 @@ def _ask(
     form: Path | None,
     server: Path | None,
 ) -> Answers:
-    """Of a form, or without one of the model. `cached`: answers that are not asked for again."""
+    """Of a form, or without one of the model, whose answers in `cached` are not asked for again."""
     if form and form.is_dir():  # as it is, whatever the adapter was trained on
         settings = replace(settings, load_in_4bit=False, load_in_8bit=False)
         source = find_model(str(form), form)._replace(name="merged")
@@ -89,7 +89,7 @@ def _ask(
     questions = Questions(settings, source, all_prompts, mixture.protocols)
     fitting = questions.fitting
     keys = {step: prompt_key(prompt) for step, prompt in fitting.items()}
-    answers = read_answers(cached, keys) if cached else {}
+    answers = read_answers(cached, keys) if cached and not form else {}
     missing = [prompt for step, prompt in fitting.items() if step not in answers]
     if form and server and form.is_file():
         replies = ask_llama_cpp(server, form, settings, template, missing, mixture.protocols)
@@ -104,8 +104,8 @@ def _ask(
     return scored_answers
 
 
-def _compare(answers: Mapping[str, Answers], few_bits: bool) -> dict[str, Any]:
-    """See `measure`. `few_bits`: whether the model was evaluated on weights of 4 or 8 bits."""
+def _compare(answers: Mapping[str, Answers], is_quantized: bool) -> dict[str, Any]:
+    """See `measure`. `is_quantized`: the model was evaluated on weights of 4 or 8 bits."""
     scores = {
         form: {step: prediction.metrics for step, (_, prediction) in of_form.items()}
         for form, of_form in answers.items()
@@ -114,26 +114,29 @@ def _compare(answers: Mapping[str, Answers], few_bits: bool) -> dict[str, Any]:
     differences = differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)
     rows = msgspec.to_builtins(differences)
     sentences, causes = [difference_sentence(row) for row in rows], dict[str, str]()
-    worse = {row["second"] for row in rows if row["beyond_noise"] and row["mean"] < 0}
+    worse_forms = {row["second"] for row in rows if row["beyond_noise"] and row["mean"] < 0}
     for form in forms:
         pairs = [(answer, answers[form][step][0]) for step, (answer, _) in model_answers.items()]
-        same = sum(answer.text == other.text for answer, other in pairs)
-        sentences.append(f"{form}: {same} of {len(pairs)} answers are the very same.")
+        same_count = sum(answer.text == other.text for answer, other in pairs)
+        sentences.append(f"{form}: {same_count} of {len(pairs)} answers are the very same.")
         unended = sum(  # they go on where the model's own answer ended
             answer.ended != other.ended == "cut" and other.text.startswith(answer.text)
             for answer, other in pairs
         )
-        if form in worse:
+        if form in worse_forms:
             # in this order: with other prompts every answer may differ, however it ends
-            reworded = any(answer.prompt != other.prompt for answer, other in pairs)
+            has_other_prompts = any(answer.prompt != other.prompt for answer, other in pairs)
             likely_causes = [
-                (reworded, "its template writes the prompts otherwise"),
+                (has_other_prompts, "its template writes the prompts otherwise"),
                 (
                     4 * unended > len(pairs),
                     f"{unended} of its answers do not end: a stop token is missing",
                 ),
-                (forms[0] not in worse, f"the numbers of the file, as {forms[0]} is not worse"),
-                (few_bits, "it is merged in another precision than it was evaluated in"),
+                (
+                    forms[0] not in worse_forms,
+                    f"the numbers of the file, as {forms[0]} is not worse",
+                ),
+                (is_quantized, "it is merged in another precision than it was evaluated in"),
                 (True, "its weights are not those that were evaluated"),
             ]
             causes[form] = next(cause for holds, cause in likely_causes if holds)

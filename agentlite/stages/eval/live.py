@@ -48,13 +48,13 @@ class LiveEvaluation:
         self.settings = settings
         # bfcl:multi_turn_base -> bfcl-multi_turn_base; worlds/shop.py:Shop -> shop.py-Shop
         env = settings.env if settings.env.startswith("mcp:") else Path(settings.env).name
-        inside = slug(env, ASCII)[:LONGEST_NAME]
+        subfolder = slug(env, ASCII)[:LONGEST_NAME]
         self.scores: dict[str, Scores] = {}
         self.models: dict[str, EvalSubject] = {}
         self.agents: dict[str, Agent] = {}
         for name in dict.fromkeys(settings.model or (DEFAULT_MODEL,)):
             agent_settings = rollout_settings(settings, model=name, num_samples=1, temperature=0.0)
-            model_target = target._replace(subfolder=f"{inside}/{slug(name)}")
+            model_target = target._replace(subfolder=f"{subfolder}/{slug(name)}")
             source = find_actor(agent_settings, target.run, model_target.old_plan)
             agent = prepare(agent_settings, source, target.run)
             rollout_plan = resolve.plan_settings("rollout", agent_settings)

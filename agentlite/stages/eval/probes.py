@@ -130,9 +130,9 @@ def pass_metrics(questions: Questions, name: str, path: Path) -> dict[str, Any]:
                 advance(start + len(batch))
     outcomes = {}
     for prompt in prompts:
-        protocol, of_step = protocols[prompt.protocol], samples[prompt.step]
+        protocol, step_samples = protocols[prompt.protocol], samples[prompt.step]
         outcomes[prompt.step] = [
-            number in of_step and _is_right(prompt, of_step[number], protocol) for number in numbers
+            n in step_samples and _is_right(prompt, step_samples[n], protocol) for n in numbers
         ]
     conditions = {"temperature": settings.temperature}
     return {"passes": passes(outcomes, settings.seed), "passes_are": conditions}
@@ -221,13 +221,13 @@ def _right_answers(
 # --- Self-cognition ---
 
 
-def identity_of(settings: EvalSettings, prepared: Mapping[str, Any]) -> Identity | None:
+def identity_of(settings: EvalSettings, prep_settings: Mapping[str, Any]) -> Identity | None:
     """The name and the author as eval's own settings say, or else those that prep filled in. None
-    where there is neither. `prepared`: the settings of prep.
+    where there is neither.
     """
-    name = settings.model_name or prepared["model_name"]
-    author = settings.model_author or prepared["model_author"]
-    return Identity([*name], [*author], prepared["system"]) if name or author else None
+    name = settings.model_name or prep_settings["model_name"]
+    author = settings.model_author or prep_settings["model_author"]
+    return Identity([*name], [*author], prep_settings["system"]) if name or author else None
 
 
 def identity_records(identity: Identity) -> list[Record]:

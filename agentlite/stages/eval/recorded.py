@@ -144,11 +144,11 @@ class RecordedEvaluation:
         rows = [*map(to_prediction_row, predictions)]
         key = f"{len(rows)} {digest(to_json([seed, *rows]))}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
-        stored = read_metrics(folder / "metrics.json") if is_measured else None
+        stored_metrics = read_metrics(folder / "metrics.json") if is_measured else None
         with console.waiting(f"eval: scoring {len(predictions)} answers of {name}"):
-            metrics = stored or figures(predictions, scored_dialogs, records, seed)
+            metrics = stored_metrics or figures(predictions, scored_dialogs, records, seed)
             metrics = structs.replace(metrics, **probe_figures)
-        if metrics == stored:
+        if metrics == stored_metrics:
             return stage.done.outputs, stage.done.figures
         write_rows(folder / self.scored_file, rows)
         write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in scored_dialogs))
@@ -217,10 +217,10 @@ def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
             else:
                 keep(answer)
         # where nothing was answered, the model was not measured, whoever is to blame
-        has_none = len(unanswered) == len(prompts)
-        if settings.unanswered == "ask" or has_none:
+        all_unanswered = len(unanswered) == len(prompts)
+        if settings.unanswered == "ask" or all_unanswered:
             problems = [answer.problem for answer in unanswered]
-            effect = "" if has_none else "counts them as wrong"
+            effect = "" if all_unanswered else "counts them as wrong"
             refuse_unanswered(problems, len(prompts), source.name, effect)
         for answer in unanswered:  # not before: what is kept is not asked again
             keep(answer)
@@ -241,13 +241,13 @@ def ask_model(questions: Questions, *, own_ends: bool = False) -> Iterator[Greed
     count = 0
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
         for name, protocol in protocols.items():
-            of_protocol = [prompt for prompt in prompts if prompt.protocol == name]
-            ids = [prompt.ids for prompt in of_protocol]
+            protocol_prompts = [prompt for prompt in prompts if prompt.protocol == name]
+            ids = [prompt.ids for prompt in protocol_prompts]
             decoding = decoding._replace(stops=protocol.stops)
             for batch in generate(loaded, ids, decoding, batch_size=settings.batch_size):
                 for answer in batch:
                     ended: Ending = "cut" if answer.ended == "cut" else "turn"
-                    step, tokens = of_protocol[answer.prompt].step, len(answer.ids)
+                    step, tokens = protocol_prompts[answer.prompt].step, len(answer.ids)
                     yield GreedyAnswer(*step, "", answer.text, ended, tokens)
                 advance(count := count + len(batch))
 

@@ -27,9 +27,9 @@ from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
 from agentlite.workspace.lookup import Plan, RunTarget, Source, StoredStage
 
-ID, TURN = ("record_id", "id"), "turn"
-CALLS = ("calls", "tool_calls", "function_call")  # the last one as older servers write it
-SHAPE = (
+ID_KEYS = ("record_id", "id")
+CALL_KEYS = ("calls", "tool_calls", "function_call")  # the last one as older servers write it
+ROW_HINT = (
     'A row: {"record_id": "...", "turn": 2, "text": "..."}, or "calls": [{"name": ..., '
     '"arguments": {...}}] for "text", or "tool_calls" or "message" as OpenAI writes them.'
 )
@@ -145,10 +145,10 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     """The files of --predictions, then the models. A plan holds only what changes an answer: other
     steps may be asked later.
     """
-    run, inside = target.run, data_folder(settings)
+    run, subfolder = target.run, data_folder(settings)
 
     def target_of(name: str) -> RunTarget:
-        return target._replace(subfolder=f"{inside}/{slug(name)}")
+        return target._replace(subfolder=f"{subfolder}/{slug(name)}")
 
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
     subjects = []
@@ -173,8 +173,8 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
             source = remote_source(name, settings, data.model)
             name = source.name  # model@host:port
         else:
-            begun_plan = target_of(name).old_plan
-            source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, begun_plan)
+            old_plan = target_of(name).old_plan
+            source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, old_plan)
         plan = plan_of(
             "eval",
             settings,
@@ -203,13 +203,13 @@ def read_predictions_file(
     answers: dict[Step, ExternalAnswer] = {}
     not_asked = 0
     for raw in read_raw(str(path), BytesIO()):
-        row, problem, fix = raw.value, "", SHAPE
+        row, problem, fix = raw.value, "", ROW_HINT
         if raw.error:
             raise UserError(f"{raw.error.reason}.", fix, location=raw.location)
-        name = next((row[key] for key in ID if isinstance(row.get(key), str)), "")
+        name = next((row[key] for key in ID_KEYS if isinstance(row.get(key), str)), "")
         turns = records[name].prompted_turns if name in records else ()
         # a record that is asked once needs no turn
-        turn = turns[0] if row.get(TURN) is None and len(turns) == 1 else row.get(TURN)
+        turn = turns[0] if row.get("turn") is None and len(turns) == 1 else row.get("turn")
         if name not in records:
             problem = f"names no record of the data ('{name}'): other data, or another --split?"
         elif not turns:
@@ -234,17 +234,17 @@ def read_predictions_file(
 def _external_answer(row: Row, location: str) -> ExternalAnswer:
     """The words and calls of a row, or of its message."""
     message = row["message"] if isinstance(row.get("message"), dict) else {}
-    fields = {**row, **{key: message[key] for key in CALLS if message.get(key) is not None}}
+    fields = {**row, **{key: message[key] for key in CALL_KEYS if message.get(key) is not None}}
     text = message.get("content") or "" if message else row.get("text")
-    key = next((key for key in CALLS if fields.get(key) is not None), None)
+    key = next((key for key in CALL_KEYS if fields.get(key) is not None), None)
     raw_calls = [fields[key]] if key == "function_call" else fields.get(key or "", [])
     is_wrong = not isinstance(text, str | None) or not isinstance(raw_calls, list)
     if is_wrong or (text is None and key is None):
-        raise UserError("has no text and no calls.", SHAPE, location=location)
+        raise UserError("has no text and no calls.", ROW_HINT, location=location)
     try:
         calls = tuple(replace(read_call(call), id="") for call in raw_calls)
     except RowError as error:
-        raise UserError(f"{error.reason}.", error.hint or SHAPE, location=location) from error
+        raise UserError(f"{error.reason}.", error.hint or ROW_HINT, location=location) from error
     # a server lists no calls where it finds none in the text: the text is the answer
     is_only_text = not calls and key != "calls" and text is not None
     return ExternalAnswer(text or "", None if is_only_text else calls)

@@ -59,7 +59,7 @@ def take_preferences(settings: PairsSettings, target: lookup.RunTarget) -> looku
 
     def work() -> Work:
         with console.waiting("pairs: reading the preferences"):
-            records, pairs, rejects, figures = _read(
+            records, pairs, rejects, figures = _read_pairs(
                 files, held_out, prep_settings, mixture, template, settings.max_length
             )
         stage = yield figures
@@ -91,7 +91,7 @@ def take_preferences(settings: PairsSettings, target: lookup.RunTarget) -> looku
     return run_stage(plan, target, work(), next_command=next_command)
 
 
-def _read(
+def _read_pairs(
     files: list[str],
     held_out: list[Path],
     prep_settings: Mapping[str, Any],

@@ -42,7 +42,7 @@ from agentlite.workspace.stage_folder import StageFolder
 CANDIDATES, SCORES = "candidates.jsonl", "scores.jsonl"
 OUTPUTS = ("records.jsonl", CANDIDATES, SCORES, "pairs.jsonl", "stats.json")
 RULE = ("margin", "gold")  # the rule by which pairs are made
-Scoring = Scorer | Callable[[Iterable[Candidate]], Iterator[Score]]
+CandidateScorer = Scorer | Callable[[Iterable[Candidate]], Iterator[Score]]
 # pairs of turns with their records, and for other pairs why there is none -> how many
 TurnPairs = tuple[list[tuple[Record, PreferencePair]], Mapping[str, int]]
 
@@ -52,7 +52,7 @@ def make_pairs(
     settings: PairsSettings,
     weights: Mapping[str, float],
     candidates: Sequence[Candidate],
-    scorer: Scoring | None,
+    scorer: CandidateScorer | None,
     figures: Figures,
     *,
     scores: Mapping[CandidateKey, Score] = {},
@@ -101,7 +101,7 @@ def make_pairs(
 
 
 def score_candidates(
-    folder: Path, candidates: Sequence[Candidate], scorer: Scoring, tally: Tally
+    folder: Path, candidates: Sequence[Candidate], scorer: CandidateScorer, tally: Tally
 ) -> dict[CandidateKey, Score]:
     """All scores: those in the folder, and the missing ones, which are appended to them. Scores
     with an error are made again. A judge is asked first. Raises UserError 4 where too many fail.

@@ -46,13 +46,11 @@ from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
 from agentlite.workspace.lookup import Plan, StoredStage
 
-SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
+CANDIDATE_FILES = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 SAMPLING = ("model", "protocol", "data", "split", "max_length")  # of the stage that sampled
 # they change how candidates are scored and paired, not the candidates
 RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
 UNUSABLE = (*LOST, "unwritten")
-# why the best and the worst rollout of a task make no pair
-SAME_TURNS, OTHER_PROMPTS = "same turns", "other results"
 
 
 class StoredCandidates(NamedTuple):
@@ -147,10 +145,10 @@ def read_stored(folder: Path) -> StoredCandidates:
 def candidates_file(folder: Path) -> Path:
     """Where a finished stage has its candidates."""
     command = lookup.read_stage(folder).command or "pairs"
-    if command not in SAMPLED_BY:
+    if command not in CANDIDATE_FILES:
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",
-            f"Name a {' or a '.join(SAMPLED_BY)}.",
+            f"Name a {' or a '.join(CANDIDATE_FILES)}.",
             location=str(folder),
         )
     settings = lookup.finished_stage(folder, command).settings
@@ -163,7 +161,7 @@ def candidates_file(folder: Path) -> Path:
             else "There is nothing to rank: `agentlite dpo` trains on them as they are.",
             location=str(folder),
         )
-    return folder / SAMPLED_BY[command]
+    return folder / CANDIDATE_FILES[command]
 
 
 # --- Rollouts of a task: a pair is the turn at which the best one and the worst one part ---
@@ -182,23 +180,22 @@ def from_rollouts(
             location="--judge",
         )
     files = [finished_trajectories(folder), folder / TASKS]
-    stored = lookup.read_stage(folder)
-    model, protocol = str(stored.settings["model"]), str(stored.settings["protocol"])
-    usable = usable_rollouts(folder, user_functions)
-    rollouts = {(rollout.task, rollout.sample): rollout for rollout in usable}
+    rollout_stage = lookup.read_stage(folder)
+    model, protocol = (str(rollout_stage.settings[key]) for key in ("model", "protocol"))
+    rollouts = {(r.task, r.sample): r for r in usable_rollouts(folder, user_functions)}
     tasks = stored_tasks(folder)
     scorer = RolloutScorer(
-        (tasks.get(rollout.task, EnvironmentTask(rollout.task)) for rollout in usable),
-        user_functions,
+        (tasks.get(r.task, EnvironmentTask(r.task)) for r in rollouts.values()), user_functions
     )
-    weights = scorer.weights([*usable[0].scores, *usable[0].rewards], settings.weights)
+    first_rollout = next(iter(rollouts.values()))
+    weights = scorer.weights([*first_rollout.scores, *first_rollout.rewards], settings.weights)
 
     def score(candidates: Iterable[Candidate]) -> Iterator[Score]:
         for candidate in candidates:
             yield Score(*candidate.key, *scorer(rollouts[candidate.record_id, candidate.sample]))
 
     def work() -> Work:
-        stage = yield {"rollouts": len(usable)}
+        stage = yield {"rollouts": len(rollouts)}
         candidates = [
             Candidate(
                 *(rollout.task, 0, protocol, model, rollout.sample),
@@ -209,10 +206,10 @@ def from_rollouts(
             for rollout in rollouts.values()
         ]
         figures = {"lineage": actor_lineage(model, folder.parent)}
-        to_turns = partial(_turn_pairs, rollouts, stored, settings.max_length)
+        to_turns = partial(_turn_pairs, rollouts, rollout_stage, settings.max_length)
         return make_pairs(stage, settings, weights, candidates, score, figures, to_turns=to_turns)
 
-    return ranking_plan(settings, stored, ("model", "protocol", "split"), files), work()
+    return ranking_plan(settings, rollout_stage, ("model", "protocol", "split"), files), work()
 
 
 def _turn_pairs(
@@ -277,14 +274,14 @@ def _turn_pair(
         if chosen.text.strip() != rejected.text.strip():
             break
     else:
-        raise RowError("E219", SAME_TURNS)
+        raise RowError("E219", "same turns")
     answers = [i for i, message in enumerate(best.messages) if message["role"] == "assistant"]
     # The dialog may begin with answers that nobody sampled, so turns are counted from its end: the
     # first of three is answers[-3].
     end = answers[chosen.turn - len(best.turns)]
     tools = best.tools_at(chosen)
     if best.messages[:end] != worst.messages[:end] or tools != worst.tools_at(rejected):
-        raise RowError("E219", OTHER_PROMPTS)
+        raise RowError("E219", "other results")
     dialog = {"messages": best.messages[: end + 1], "tools": tools}
     record = structs.replace(to_record(dialog, "openai", split=False), split=best.split)
     index = len(record.messages) - 1

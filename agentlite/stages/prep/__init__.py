@@ -99,8 +99,8 @@ def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
     """Reads, checks and selects, and writes the rejects, but in a dry run."""
     settings, rejects = job.context.settings, target.folder / "rejects.jsonl"
     keep = parse_keep(settings.keep)
-    chosen = {file: choose_candidates(stage, keep) for file, stage in job.candidates.items()}
-    lines = partial(_lines, job, {file: rows for file, (rows, _) in chosen.items()})
+    choices = {file: choose_candidates(stage, keep) for file, stage in job.candidates.items()}
+    lines = partial(_lines, job, {file: rows for file, (rows, _) in choices.items()})
     context = _with_tools(job.context, lines(), target.run)
     with console.progress("prep: rows read:", None) as advance:
         for count, (source, line) in enumerate(lines(), 1):
@@ -122,8 +122,8 @@ def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
             lambda record: clean(record, settings)[0],
         )
     selection = select(Selection(ingested, context, held_out, job.buffer))
-    if chosen:
-        selection.figures["candidates"] = {file: counts for file, (_, counts) in chosen.items()}
+    if choices:
+        selection.figures["candidates"] = {file: counts for file, (_, counts) in choices.items()}
     for note in (*selection.notes, *check.doubt_notes(selection)):
         console.notice(note)
     check.refuse_nothing_left(selection, rejects)

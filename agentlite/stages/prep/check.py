@@ -22,7 +22,7 @@ from agentlite.data.ingest import IngestedRows
 from agentlite.data.rejects import name_lines, report
 from agentlite.environments.synthesis.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_trajectories, is_rollout
-from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
+from agentlite.stages.pairs.stored import CANDIDATE_FILES, candidates_file
 from agentlite.stages.prep.select import Selection
 from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import lookup
@@ -41,14 +41,14 @@ def stage_file(folder: Path) -> tuple[str, bool]:
     if command == "make":
         lookup.finished_stage(folder, command)
         return str(folder / DIALOGS), False
-    if command in SAMPLED_BY and not is_rollout(folder):
+    if command in CANDIDATE_FILES and not is_rollout(folder):
         return str(candidates_file(folder)), True
     return str(finished_trajectories(folder)), False
 
 
-def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSettings:
-    """The settings with every file of rows by its own name. `begun`: the plan that is carried on.
-    Raises UserError for a mistake in them.
+def check_settings(settings: PrepSettings, old_plan: Plan | None = None) -> PrepSettings:
+    """The settings with every file of rows by its own name. `old_plan`: of the stage that is
+    carried on. Raises UserError for a mistake in them.
     """
     if not settings.sources:
         fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
@@ -56,7 +56,7 @@ def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSet
     settings = replace(
         settings,
         task_weights=full_task_weights(settings.task_weights),
-        sources=_files(settings.sources, begun),
+        sources=_files(settings.sources, old_plan),
         tools=tuple(file for source in settings.tools for file in files_of(source)),
     )
     check_formats(settings.format, settings.sources, FORMATS)
@@ -70,19 +70,19 @@ def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSet
             f"Add --set prep.{missing}.",
             location="prep.coreset",
         )
-    return replace(settings, holdout=_files(settings.holdout, begun))
+    return replace(settings, holdout=_files(settings.holdout, old_plan))
 
 
-def _files(sources: Sequence[str], begun: Plan | None) -> tuple[str, ...]:
+def _files(sources: Sequence[str], old_plan: Plan | None) -> tuple[str, ...]:
     """`bfcl:simple_python,multiple` is two sources; a folder or a data set is the files in it."""
-    begun_files = [*begun.settings["sources"], *begun.settings["holdout"]] if begun else []
+    old_files = [*old_plan.settings["sources"], *old_plan.settings["holdout"]] if old_plan else []
     files: list[str] = []
     for source in sources:
         scheme, colon, categories = source.partition(":")
         if colon and scheme == "bfcl":
             files += [f"bfcl:{category}" for category in categories.split(",")]
         else:
-            files += files_of(source, begun_files)
+            files += files_of(source, old_files)
     return tuple(files)
 
 

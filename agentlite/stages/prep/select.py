@@ -142,12 +142,12 @@ def _sample(selection: Selection) -> None:
 
 def _split(selection: Selection) -> None:
     """Gives each record its split, and leaves out what would be in two."""
-    assigned = assign_splits(selection.kept, selection.settings)
-    selection.set_splits(assigned.splits)
-    selection.drop_for("F332", assigned.crossing)
-    selection.drop("F333", {index: "" for index, split in assigned.splits.items() if not split})
-    selection.notes += assigned.notes
-    selection.figures["groups"] = assigned.groups
+    assignment = assign_splits(selection.kept, selection.settings)
+    selection.set_splits(assignment.splits)
+    selection.drop_for("F332", assignment.crossing)
+    selection.drop("F333", {index: "" for index, split in assignment.splits.items() if not split})
+    selection.notes += assignment.notes
+    selection.figures["groups"] = assignment.groups
 
 
 def _take_coreset(selection: Selection) -> None:

@@ -90,14 +90,14 @@ def _measures(selection: Selection, splits: Mapping[str, Measures]) -> Iterator[
     coreset left out or that is now a part of another record. They stand in a file of their own: the
     records, which are inputs of other stages, do not change with the model that measures them.
     """
-    ingested, written = selection.ingested, set[str]()  # a repeated record has one row
+    ingested, written_ids = selection.ingested, set[str]()  # a repeated record has one row
     left_out = [index for index, end in selection.ends.items() if end.code == NOT_IN_CORESET]
     records = [(split, *pair) for split, measures in splits.items() for pair in measures]
     indices = sorted({*selection.kept, *left_out})
     records += [("", ingested.traits[index], ingested.sizes[index]) for index in indices]
     for split, record, size in records:
-        if record.id not in written:
-            written.add(record.id)
+        if record.id not in written_ids:
+            written_ids.add(record.id)
             yield {
                 "id": record.id,
                 **({"split": split} if split else {}),
