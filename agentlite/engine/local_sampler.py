@@ -196,8 +196,7 @@ def _draw(
         active = [row for row in active if row]
         if not active:
             break
-        steps = [[(a.ids[-1], a.sample, len(a.ids) - 1) for a in row] for row in active]
-        logits = cache.step(steps)
+        logits = cache.step([[(a.ids[-1], a.sample, len(a.ids) - 1) for a in r] for r in active])
 
 
 def _rows_at_once(loaded: Loaded, prompt: int, new_tokens: int, samples: int) -> int:

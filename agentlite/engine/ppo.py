@@ -226,9 +226,8 @@ def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
             # transformers groups what requires a gradient: for that moment the head does not
             head = getattr(self.model, HEAD).requires_grad_(False)
             optimizer = super().create_optimizer(*arguments)
-            parameters = [*head.requires_grad_(True).parameters()]
-            group = {"params": parameters, "lr": learning_rate, "weight_decay": 0.0}
-            optimizer.add_param_group(group)
+            weights = [*head.requires_grad_(True).parameters()]
+            optimizer.add_param_group({"params": weights, "lr": learning_rate, "weight_decay": 0.0})
             return optimizer
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -281,8 +280,7 @@ class _Rounds:
         order = grpo.prompt_order(task.prompt_count, groups_so_far, settings.seed)
         loaded = local_sampler.learner(settings, trl_trainer)
         # as many prompts at once as a step of grpo has
-        answers = settings.batch_size * settings.gradient_accumulation
-        size = max(1, answers // settings.group_size)
+        size = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
 
         # a sample of a part is numbered by its prompt's index in the whole round
         def draw(requests: Any, decoding: Any) -> Any:

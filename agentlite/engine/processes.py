@@ -106,8 +106,8 @@ def _lead(run: Callable[[], Result], store: Any) -> Result:
             store.set(END_KEY, str(code))
             store.compare_set(START_KEY, "", str(code))  # unless it says "go" already
             deadline = time.monotonic() + END_SECONDS
-            others = distributed.world_size() - 1
-            while store.add(SEEN_KEY, 0) < others and time.monotonic() < deadline:
+            other_count = distributed.world_size() - 1
+            while store.add(SEEN_KEY, 0) < other_count and time.monotonic() < deadline:
                 time.sleep(0.05)
 
 

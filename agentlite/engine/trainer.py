@@ -322,11 +322,10 @@ def train(
             figures = _run(trainer, folder, plan, watch or Watch())
             break
         except UserError as error:
-            smaller = micro.in_smaller()
-            is_too_large = error.exit_code == OUT_OF_MEMORY
-            if is_too_large and not smaller:
+            if error.exit_code != OUT_OF_MEMORY:
+                raise
+            if not (smaller := micro.in_smaller()):
                 size_file.unlink(missing_ok=True)  # a folder is kept for it
-            if not (is_too_large and smaller):
                 raise
         micro = smaller
         # for when the run is carried on: it does not try a larger one again

@@ -281,8 +281,8 @@ def operations(load: Load) -> float:
     attention = 2 * shape.layers * shape.heads * shape.head_dim * load.length
     # frozen weights need no gradient, attention has no weights: its backward pass is whole
     backward = 2 * forward if load.full else forward + attention
-    again = forward if load.regime.checkpoints != "none" else 0
-    return forward + again + backward + (forward if load.reference else 0) + 2 * shape.teacher
+    recomputed = forward if load.regime.checkpoints != "none" else 0
+    return forward + recomputed + backward + (forward if load.reference else 0) + 2 * shape.teacher
 
 
 def _forward(load: Load) -> float:

@@ -174,11 +174,11 @@ def moments(load: Load) -> dict[str, dict[str, float]]:
         block = float(tokens * load.value_bytes * values)
         # what the forward pass leaves for the backward pass, and what that computes again
         if regime.checkpoints == "none":
-            waiting, again = shape.layers * block * regime.excess, load.unpacked_bytes
+            saved, recomputed = shape.layers * block * regime.excess, load.unpacked_bytes
         else:
             inputs = tokens * shape.hidden * load.value_bytes  # of one block
-            waiting = float(inputs * (2 if regime.checkpoints == "offloaded" else shape.layers))
-            again = load.unpacked_bytes + block
+            saved = float(inputs * (2 if regime.checkpoints == "offloaded" else shape.layers))
+            recomputed = load.unpacked_bytes + block
         # all logits, or those of a thousand positions at a time with the gradient of the hidden
         # states; of a teacher as many
         logits = float(tokens * shape.vocab * LOGIT_BYTES)
@@ -187,8 +187,8 @@ def moments(load: Load) -> dict[str, dict[str, float]]:
         elif regime.fused:
             positions = min(tokens, FUSED_POSITIONS)
             logits = float(4 * tokens * shape.hidden + 4 * positions * shape.vocab)
-        terms_by_moment["backward"] = {"activations": waiting + again}
-        terms_by_moment["loss"] = {"activations": waiting, "logits": logits}
+        terms_by_moment["backward"] = {"activations": saved + recomputed}
+        terms_by_moment["loss"] = {"activations": saved, "logits": logits}
     if load.standby:
         terms_by_moment["sampling"] = _engine(load)
     elif load.cached_columns and not load.vllm:
