@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from agentlite.config.resolve import UserSettings, resolve  # noqa: E402  (of this checkout)
 from agentlite.engine.planning.choose import auto_settings  # noqa: E402
 from agentlite.engine.planning.estimate import RowLengths, plan  # noqa: E402
-from agentlite.engine.planning.gpus import with_memory  # noqa: E402
+from agentlite.engine.planning.gpus import machine_with_memory  # noqa: E402
 from agentlite.engine.planning.model_shape import find_shape  # noqa: E402
 
 MODELS = {
@@ -34,7 +34,7 @@ BLOCK = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
 
 def cell(model: str, command: str, card: int) -> str:
     """`agentlite plan --fit`: precision, micro-batch x accumulation, GiB; a dash: does not fit."""
-    shape, machine = find_shape(MODELS[model]), with_memory(card)
+    shape, machine = find_shape(MODELS[model]), machine_with_memory(card)
     settings = resolve(command, UserSettings(profile="gpu")).settings
     settings = replace(settings, **auto_settings(settings, set(), shape, machine).values)
     planned = plan(settings, shape, machine, RowLengths())
@@ -48,7 +48,8 @@ def least(model: str, bits: int) -> float:
     """GiB of `sft` with one row of 2,048 tokens."""
     flags = {"batch_size": 1, "load_in_4bit": bits == 4}
     settings = resolve("sft", UserSettings(flags, profile="gpu"))
-    planned = plan(settings.settings, find_shape(MODELS[model]), with_memory(80), RowLengths())
+    machine = machine_with_memory(80)
+    planned = plan(settings.settings, find_shape(MODELS[model]), machine, RowLengths())
     return planned.gib.total
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import DistillSettings
 from agentlite.engine import adapter, local_sampler, summed_loss, torch, trainer, trl, watch
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import load, loading_of, prepare
+from agentlite.engine.load import load, loading_of, prepare_libraries
 from agentlite.engine.summed_loss import (
     Row,
     SummedLoss,
@@ -68,7 +68,7 @@ def train(
     """Returns the key figures. Raises what engine.trainer.train raises, and UserError 5 for a model
     whose logits are more than the head of its hidden states.
     """
-    prepare(loading_of(settings))
+    prepare_libraries(loading_of(settings))
     make = partial(make_trainer, source, teacher, settings, folder, task)
     plan = trainer.schedule(settings, len(task.prompts))
     figures = trainer.train(make, folder, plan, watch.Watch(MEASURES))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import DpoSettings
 from agentlite.engine import adapter, datasets, load_dtype, torch, trainer, trl, watch
-from agentlite.engine.load import load, loading_of, prepare
+from agentlite.engine.load import load, loading_of, prepare_libraries
 from agentlite.workspace.lookup import Source
 
 MEASURES = {
@@ -44,7 +44,7 @@ def train(
     """Returns the key figures. Raises what trainer.train raises, and UserError 5 if the reference
     is not the start.
     """
-    prepare(loading_of(settings))
+    prepare_libraries(loading_of(settings))
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step > 1 or not settings.has_reference:

@@ -37,8 +37,8 @@ from agentlite.engine import (
     vllm_sampler,
 )
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.grpo_reading import read_groups, trust_packing
-from agentlite.engine.load import Loaded, Loading, load, loading_of, prepare
+from agentlite.engine.grpo_reading import keep_groups_together, trust_packing
+from agentlite.engine.load import Loaded, Loading, load, loading_of, prepare_libraries
 from agentlite.engine.planning.estimate import load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.watch import Watch, mean, read_metrics
@@ -132,7 +132,7 @@ def train(
     place of make_trainer, for PPO. Returns the key figures. Raises what engine.trainer.train
     raises, and UserError 5 if the reference is not the start.
     """
-    prepare(loading_of(settings))
+    prepare_libraries(loading_of(settings))
     loading, task = _loading(settings, source), make_task()
     plan = schedule(settings, task.prompt_count)
 
@@ -186,7 +186,7 @@ def prompt_order(count: int, groups: int, seed: int) -> list[int]:
     """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed
     alone.
     """
-    return trainer.epochs(count, groups, random.Random(seed))[:groups]
+    return trainer.shuffled_epochs(count, groups, random.Random(seed))[:groups]
 
 
 def configure(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule) -> Any:
@@ -233,7 +233,7 @@ def make_trainer(
     """
     plan = schedule(settings, task.prompt_count)
     order = prompt_order(task.prompt_count, plan.rows // settings.group_size, settings.seed)
-    trainer_class = read_groups(trainer.adjust_trainer(trl.GRPOTrainer))
+    trainer_class = keep_groups_together(trainer.adjust_trainer(trl.GRPOTrainer))
     if on_gpu() and settings.engine == "unsloth":
         trainer_class = trust_packing(trainer_class, MAX_GAP_IN_16_BIT)
     trl_trainer = trainer_class(

@@ -9,7 +9,7 @@ ANSWERS_ALONE = 4  # read alone as well, where a micro-batch is longer than any 
 EVERY_LENGTH = 2**62
 
 
-def read_groups(trainer_class: Any) -> Any:
+def keep_groups_together(trainer_class: Any) -> Any:
     """TRL shuffles the answers of a step before it cuts them into micro-batches. Here those to one
     prompt stay side by side, and Unsloth reads their prompt once (PrefixGrouper).
 

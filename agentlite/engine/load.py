@@ -34,7 +34,7 @@ from agentlite.workspace.input_files import (
 from agentlite.workspace.lookup import Source
 
 QUANTIZED_LAYERS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
-DOCTOR = "`agentlite doctor` says what is found, and what to do."
+DOCTOR_HINT = "`agentlite doctor` says what is found, and what to do."
 # of CUDA, of cuBLAS and cuDNN, and of torch on a CPU
 OUT_OF_MEMORY_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
@@ -101,12 +101,12 @@ def refuse_unusable(loading: Loading, may_see_gpu: bool | None = None) -> None:
     if loading.quantized and not may_see_gpu:
         raise UserError(
             "4-bit and 8-bit weights need a CUDA GPU, and torch sees none.",
-            f"To train on the CPU, leave load_in_4bit and load_in_8bit off. {DOCTOR}",
+            f"To train on the CPU, leave load_in_4bit and load_in_8bit off. {DOCTOR_HINT}",
             location="load_in_4bit",
         )
 
 
-def prepare(loading: Loading) -> None:
+def prepare_libraries(loading: Loading) -> None:
     """Imports the libraries, unless it is clear before that they could not do it. Raises UserError
     2 or 5.
     """
@@ -114,7 +114,7 @@ def prepare(loading: Loading) -> None:
     load_libraries(loading.engine)
     refuse_unusable(loading, on_gpu())
     if has_gpu() and not on_gpu():
-        console.notice(f"torch does not see the GPU, and the CPU is used. {DOCTOR}")
+        console.notice(f"torch does not see the GPU, and the CPU is used. {DOCTOR_HINT}")
 
 
 def weights_folder(base: str, in_4bit: bool = False) -> Path:
@@ -169,7 +169,7 @@ def _embedded_weights(alias: str) -> Path:
 
 def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
     """The base model, with the adapter of `source` if it has one. Raises UserError 2, 5, 7 or 8."""
-    prepare(loading)
+    prepare_libraries(loading)
     if load_for_inference.cache_info().currsize:  # two models may be more than the memory holds
         load_for_inference.cache_clear()
         free_memory()

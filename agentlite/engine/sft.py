@@ -7,7 +7,7 @@ from typing import Any
 
 from agentlite.config.settings import SftSettings
 from agentlite.engine import adapter, datasets, on_gpu, trainer, trl
-from agentlite.engine.load import load, loading_of, prepare
+from agentlite.engine.load import load, loading_of, prepare_libraries
 from agentlite.rendering import Encoded
 from agentlite.workspace.lookup import Source
 
@@ -18,7 +18,7 @@ def train(
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.trainer.train
     raises.
     """
-    prepare(loading_of(settings))
+    prepare_libraries(loading_of(settings))
     make = partial(make_trainer, source, settings, folder, rows, dev)
     return trainer.train(make, folder, schedule(settings, rows))
 

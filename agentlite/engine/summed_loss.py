@@ -12,7 +12,7 @@ from agentlite.config.settings import TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import datasets, torch, trainer, trl
-from agentlite.engine.load import Loading, load, prepare
+from agentlite.engine.load import Loading, load, prepare_libraries
 from agentlite.rendering import Encoded
 from agentlite.workspace.lookup import Source
 
@@ -192,7 +192,7 @@ def record_losses(
     """
     if not ids:
         return
-    prepare(loading)
+    prepare_libraries(loading)
     loaded = load(source, loading, trainable=False)
     check_head(loaded.model, "the losses of its tokens cannot be summed")
     loaded.model.eval()

@@ -101,7 +101,7 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     has the rows it has in one process.
     """
     generator = random.Random(seed)
-    shuffled = epochs(len(lengths), plan.rows, generator)
+    shuffled = shuffled_epochs(len(lengths), plan.rows, generator)
     batches: list[list[int]] = []
     stretch = 8 * plan.rows_a_step
     for start in range(0, plan.rows, stretch):
@@ -120,7 +120,7 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     return [row for batch in batches for row in batch]
 
 
-def epochs(count: int, rows: int, generator: random.Random) -> list[int]:
+def shuffled_epochs(count: int, rows: int, generator: random.Random) -> list[int]:
     """At least `rows` indices below `count`: whole epochs, each shuffled."""
     shuffled: list[int] = []
     while len(shuffled) < rows:
@@ -271,7 +271,7 @@ def check(command: str, settings: TrainerSettings) -> None:
     """Needs no rows and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
     cannot use; 5 where a library is missing.
     """
-    load.prepare(load.loading_of(settings))
+    load.prepare_libraries(load.loading_of(settings))
     # ppo is trained by TRL's SFTTrainer
     grpo_config = trl.SFTConfig if getattr(settings, "advantage", "") == "value" else trl.GRPOConfig
     config = {"dpo": trl.DPOConfig, "grpo": grpo_config}.get(command, trl.SFTConfig)

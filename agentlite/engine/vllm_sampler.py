@@ -48,7 +48,7 @@ def sample(
         for _, _, seed, request in numbered
     ]
     prompts = [{"prompt_token_ids": list(request.prompt)} for *_, request in numbered]
-    with _adapter(llm, loaded.model) as adapter_arguments:
+    with _adapter_arguments(llm, loaded.model) as adapter_arguments:
         outputs = llm.generate(prompts, parameters, use_tqdm=False, **adapter_arguments)
         if adapter_arguments and llm.llm_engine.vllm_config.model_config.enable_sleep_mode:
             llm.sleep(1)  # the next call wakes it
@@ -63,7 +63,7 @@ def sample(
 
 
 @contextlib.contextmanager
-def _adapter(llm: Any, model: Any) -> Iterator[dict[str, Any]]:
+def _adapter_arguments(llm: Any, model: Any) -> Iterator[dict[str, Any]]:
     """The argument that hands a shared engine the adapter; none where TRL has merged it, or before
     there is one. By a file and not by its tensors: Unsloth would hand over those of every adapter
     of the model, and the reference is one.

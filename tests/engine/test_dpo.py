@@ -18,7 +18,7 @@ from agentlite.engine import trainer as training
 from agentlite.engine import watch
 from agentlite.engine.adapter import keep_reference
 from agentlite.engine.dpo import Preference
-from agentlite.engine.load import load, loading_of, prepare
+from agentlite.engine.load import load, loading_of, prepare_libraries
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_reference_that_is_not_the_start_stops_the_run(
 
 def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_path):
     plan = training.schedule(dpo(), len(preferences()))
-    prepare(loading_of(dpo()))
+    prepare_libraries(loading_of(dpo()))
     trainer = dpo_trainer.make_trainer(
         source(tiny_model, adapter), dpo(), tmp_path, preferences(), plan
     )
@@ -214,7 +214,7 @@ def test_simpo_and_orpo_compare_the_mean_log_probabilities_of_a_token(
 def test_where_no_reference_is_used_none_is_in_memory(settings, full, tiny_model, tmp_path):
     chosen = dpo(**settings, full=full)
     plan = training.schedule(chosen, len(preferences()))
-    prepare(loading_of(chosen))
+    prepare_libraries(loading_of(chosen))
     trainer = dpo_trainer.make_trainer(source(tiny_model), chosen, tmp_path, preferences(), plan)
     assert not chosen.in_memory(False).reference
     assert trainer.ref_model is None and not trainer.accelerator._models
@@ -279,7 +279,7 @@ def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_pa
 def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model, tmp_path):
     settings = dpo(max_steps=5, batch_size=1)
     plan = training.schedule(settings, len(preferences()))
-    prepare(loading_of(settings))
+    prepare_libraries(loading_of(settings))
     trainer = dpo_trainer.make_trainer(source(tiny_model), settings, tmp_path, preferences(), plan)
     seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
     for batch in trainer.get_train_dataloader():

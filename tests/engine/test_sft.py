@@ -38,7 +38,7 @@ def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed,
 def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_model, tmp_path):
     settings = sft(engine=engine, seed=3)
     plan = sft_trainer.schedule(settings, rows())
-    load.prepare(load.loading_of(settings))
+    load.prepare_libraries(load.loading_of(settings))
     trainer = sft_trainer.make_trainer(source(tiny_model), settings, tmp_path, rows(), [], plan)
     seen: Counter[tuple[int, ...]] = Counter()
     for batch in trainer.get_train_dataloader():

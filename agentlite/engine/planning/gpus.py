@@ -10,7 +10,7 @@ from agentlite.config.gpu_profiles import CPU, PROFILES
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.memory import GIB
 
-LIMIT = Path("/sys/fs/cgroup/memory.max")
+LIMIT_FILE = Path("/sys/fs/cgroup/memory.max")
 
 
 class GpuSpeed(NamedTuple):
@@ -76,16 +76,16 @@ class Machine(NamedTuple):
 def machine_of(profile: str, fit: str = "") -> Machine:
     """The memory that `fit` names (12GB), else the card of a profile, else what is free here."""
     if fit:
-        return with_memory(gigabytes(fit))
+        return machine_with_memory(gigabytes(fit))
     if profile in PROFILES:
-        return with_memory(CARDS[profile].memory)
+        return machine_with_memory(CARDS[profile].memory)
     card = None if profile == CPU else gpu_profiles.find_gpu()
     if not card:
         return Machine(False, CARDS["cpu"], _host_bytes())
     return Machine(True, speed_of(card.name, card.total), card.free * GIB, card.name, card.bf16)
 
 
-def with_memory(gib: float) -> Machine:
+def machine_with_memory(gib: float) -> Machine:
     """A card of `gib` GiB with the speed of the largest known card that has no more, or of the
     smallest; drivers report a little less than is sold.
     """
@@ -99,7 +99,7 @@ def speed_of(name: str, gib: float) -> GpuSpeed:
     """By the card's name, as its driver has it; by its memory where the name is not known."""
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
     names = [key for key in CARDS if words.issuperset(key.removeprefix("rtx").split())]
-    return CARDS[max(names, key=len)] if names else with_memory(gib).card
+    return CARDS[max(names, key=len)] if names else machine_with_memory(gib).card
 
 
 def gigabytes(text: str) -> float:
@@ -113,5 +113,5 @@ def gigabytes(text: str) -> float:
 def _host_bytes() -> float:
     """The memory of the machine, or as much of it as a container may have."""
     physical = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    limit = LIMIT.read_text(encoding="ascii").strip() if LIMIT.exists() else ""
+    limit = LIMIT_FILE.read_text(encoding="ascii").strip() if LIMIT_FILE.exists() else ""
     return min(physical, float(limit)) if limit.isdigit() else physical

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from agentlite.config import resolve
 from agentlite.engine.planning.choose import auto_settings
 from agentlite.engine.planning.estimate import estimate, load_of
-from agentlite.engine.planning.gpus import with_memory
+from agentlite.engine.planning.gpus import machine_with_memory
 from agentlite.engine.planning.memory import CAUTION, fits, memory
 from agentlite.engine.planning.model_shape import PUBLISHED, find_shape
 
@@ -45,7 +45,7 @@ def one_row(settings):
 @pytest.mark.parametrize("gib", SIZES)
 @pytest.mark.parametrize("command", [*TRAINERS, *SAMPLERS])
 def test_whatever_fits_at_all_is_given_settings_that_fit(command, gib):
-    machine = with_memory(gib)
+    machine = machine_with_memory(gib)
     for model in MODELS:
         shape = find_shape(model)
         auto = chosen(command, shape, machine)
@@ -60,7 +60,7 @@ def test_whatever_fits_at_all_is_given_settings_that_fit(command, gib):
 @pytest.mark.parametrize("command", [*TRAINERS, *SAMPLERS])
 def test_weights_are_in_16_bit_exactly_where_one_row_fits_with_a_fifth_to_spare(command, gib):
     for model in MODELS:
-        shape, machine = find_shape(model), with_memory(gib)
+        shape, machine = find_shape(model), machine_with_memory(gib)
         moments = estimate(one_row(defaults(command)), shape, machine).moments
         trained = [total for moment, total in moments.items() if moment != "sampling"]
         holds = fits(max(moments.values()), machine.capacity)
@@ -80,7 +80,7 @@ def test_a_step_keeps_its_rows(command, model, gib, rows, accumulated, packing):
     settings = replace(defaults(command), batch_size=rows, gradient_accumulation=accumulated)
     if command == "sft" and packing:
         settings = replace(settings, packing=True, batch_tokens=rows * settings.max_length)
-    values = auto_settings(settings, set(), find_shape(model), with_memory(gib)).values
+    values = auto_settings(settings, set(), find_shape(model), machine_with_memory(gib)).values
     size = values.get("batch_size", values.get("batch_tokens", 0) // settings.max_length)
     assert size * values["gradient_accumulation"] == rows * accumulated
     assert ("batch_tokens" in values) == (command == "sft" and packing)
@@ -89,7 +89,7 @@ def test_a_step_keeps_its_rows(command, model, gib, rows, accumulated, packing):
 @pytest.mark.parametrize("command", TRAINERS)
 def test_a_larger_card_never_gets_fewer_bits_and_with_the_same_never_fewer_rows(command):
     for model in MODELS:
-        found = [chosen(command, find_shape(model), with_memory(gib)) for gib in SIZES]
+        found = [chosen(command, find_shape(model), machine_with_memory(gib)) for gib in SIZES]
         for smaller, larger in itertools.pairwise(found):
             assert larger.load_in_4bit <= smaller.load_in_4bit, model
             if larger.load_in_4bit == smaller.load_in_4bit:
@@ -98,5 +98,5 @@ def test_a_larger_card_never_gets_fewer_bits_and_with_the_same_never_fewer_rows(
 
 def test_an_adapter_that_was_trained_in_4_bit_stays_in_it():
     settings = defaults("dpo")
-    values = auto_settings(settings, set(), SMALL, with_memory(80), 0, True).values
+    values = auto_settings(settings, set(), SMALL, machine_with_memory(80), 0, True).values
     assert values["load_in_4bit"] is True

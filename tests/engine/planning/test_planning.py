@@ -18,7 +18,7 @@ from agentlite.config import gpu_profiles, resolve
 from agentlite.config.settings import COMMANDS as SETTINGS
 from agentlite.engine.planning.choose import find_fitting_rows
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
-from agentlite.engine.planning.gpus import machine_of, with_memory
+from agentlite.engine.planning.gpus import machine_of, machine_with_memory
 from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, fits, fixed_bytes, memory
 from agentlite.engine.planning.model_shape import Shape, base_of, find_shape
 
@@ -130,7 +130,7 @@ def test_more_rows_and_longer_ones_never_take_less(command, engine, rows, length
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("gib", [12, 24, 80])
 def test_what_fits_fits_and_one_more_does_not(command, gib):
-    settings, machine = settings_of(command), with_memory(gib)
+    settings, machine = settings_of(command), machine_with_memory(gib)
     for one in find_fitting_rows(command, settings, SEVEN, machine):
         bits = {"load_in_4bit": one.bits == 4}
 
@@ -149,7 +149,7 @@ def test_what_fits_fits_and_one_more_does_not(command, gib):
 
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
 def test_the_settings_to_paste_fit_and_keep_the_rows_of_a_step(command):
-    settings, machine = settings_of(command), with_memory(24)
+    settings, machine = settings_of(command), machine_with_memory(24)
     for one in find_fitting_rows(command, settings, SEVEN, machine):
         sets = tuple(text.strip() for text in one.paste.split("--set ")[1:])
         given = resolve.UserSettings(sets=sets, profile="rtx4090")
@@ -194,10 +194,10 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
     settings = settings_of("sft")
     data = data_of(settings, tmp_path)
     assert data == RowLengths(90, 777, 300)
-    planned = plan(settings, SEVEN, with_memory(24), data)
+    planned = plan(settings, SEVEN, machine_with_memory(24), data)
     assert (planned.length, planned.length_from) == (777, "prep")
     assert planned.time["steps"] == -(-90 * 3 // 16)
-    assert plan(settings, SEVEN, with_memory(24), RowLengths()).length_from == "max_length"
+    assert plan(settings, SEVEN, machine_with_memory(24), RowLengths()).length_from == "max_length"
     for limit, rows in ((None, 100), (30, 30)):  # two turns of each are asked
         drawn = data_of(settings_of("pairs", limit=limit), tmp_path)
         assert drawn == RowLengths(2 * rows, 777 + 256, 300)
@@ -255,7 +255,7 @@ def test_what_a_plan_says_fits_has_room_for_unsloths_buffers_as_well(name: str) 
         per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim * 2
         need = fixed_bytes(load) + load.sampled * (buffers * per_token + 2 * shape.vocab)
         need += -(-load.sampled // settings.group_size) * prompt * per_token
-        if plan(settings, shape, with_memory(gib), RowLengths()).gib.fits:
+        if plan(settings, shape, machine_with_memory(gib), RowLengths()).gib.fits:
             fitted += 1
             assert need <= gib * GIB, (gib, in_4bit, prompt, new, answers)
     assert fitted
@@ -264,7 +264,7 @@ def test_what_a_plan_says_fits_has_room_for_unsloths_buffers_as_well(name: str) 
 def test_what_unsloth_keeps_in_host_memory_is_planned() -> None:
     """The input of every block, of every token of a micro-batch, in 16 bit."""
     long = settings_of("sft", max_length=32768, batch_size=1)
-    kept = plan(long, SEVEN, with_memory(24), RowLengths()).host_gib
+    kept = plan(long, SEVEN, machine_with_memory(24), RowLengths()).host_gib
     assert kept == round(28 * 32768 * 3584 * 2 / GIB, 2)
     plain = settings_of("sft", max_length=32768, batch_size=1, engine="hf")
-    assert plan(plain, SEVEN, with_memory(24), RowLengths()).host_gib == 0
+    assert plan(plain, SEVEN, machine_with_memory(24), RowLengths()).host_gib == 0
