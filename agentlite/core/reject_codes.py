@@ -7,13 +7,13 @@ from typing import NamedTuple
 from agentlite.core.errors import UserError, suggest
 
 
-class Code(NamedTuple):
+class RejectCode(NamedTuple):
     meaning: str
     hint: str
 
 
 TABLE = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-CODES = {code: Code(**fields) for code, fields in tomllib.loads(TABLE).items()}
+CODES = {code: RejectCode(**fields) for code, fields in tomllib.loads(TABLE).items()}
 
 
 def explain_code(code: str) -> str:

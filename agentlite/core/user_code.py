@@ -41,30 +41,30 @@ class UserFunction(NamedTuple):
 class UserCode:
     """Functions of the user's. All run in one child process, which is replaced when it is lost.
 
-    `use` runs in the child: (function, payload) -> (a value that JSON can hold, problem or ""). It
-    must be defined at the top of a module, so that the child can import it. `seconds` bound an
-    answer, `memory` (GiB) the child and each process that it starts.
+    `apply` runs in the child: (function, payload) -> (a value of JSON, problem or ""). It must be
+    defined at the top of a module, so that the child can import it. `seconds` bound an answer,
+    `memory` (GiB) the child and each process that it starts.
     """
 
     def __init__(
         self,
         functions: Sequence[UserFunction],
-        use: Callable[[Callable[..., Any], Any], tuple[Any, str]],
+        apply: Callable[[Callable[..., Any], Any], tuple[Any, str]],
         seconds: float,
         memory: float = MEMORY,
     ):
-        self.functions, self.use, self.seconds, self.memory = functions, use, seconds, memory
+        self.functions, self.apply, self.seconds, self.memory = functions, apply, seconds, memory
         self.child: BaseProcess | None = None
 
     def start(self) -> None:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
         context: Any = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
         if FORKSERVER:  # each child is forked from a process that has imported these already
-            context.set_forkserver_preload([__name__, self.use.__module__])
+            context.set_forkserver_preload([__name__, self.apply.__module__])
         self.connection, child_connection = context.Pipe()
         self.child = context.Process(
             target=_serve,
-            args=(child_connection, self.functions, self.use, self.memory, {**os.environ}),
+            args=(child_connection, self.functions, self.apply, self.memory, {**os.environ}),
             daemon=True,
         )
         try:
@@ -88,7 +88,7 @@ class UserCode:
             raise UserError(problem, fix, location=location)
 
     def ask(self, function: str, payload: object) -> tuple[Any, str]:
-        """What `use` returns; or None and why there is nothing."""
+        """What `apply` returns; or None and why there is nothing."""
         if self.child is None:
             self.start()
         try:
@@ -127,7 +127,7 @@ class UserCode:
 def _serve(
     connection: Connection,
     user_functions: Sequence[UserFunction],
-    use: Callable[..., tuple[Any, str]],
+    apply: Callable[..., tuple[Any, str]],
     memory: float,
     environment: Mapping[str, str],
 ) -> None:
@@ -157,7 +157,7 @@ def _serve(
         except EOFError:
             return
         try:
-            reply = _encode(*use(functions[function], payload))
+            reply = _encode(*apply(functions[function], payload))
         except BaseException as error:
             file = files[function]
             reply = _encode(None, f"raised {_describe(error)} ({file}{_last_line(error, file)})")

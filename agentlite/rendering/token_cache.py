@@ -73,10 +73,10 @@ class Encoder:
     def __init__(self, tokenizer: "Tokenizer"):
         self.added_ids = frozenset(tokenizer.get_added_tokens_decoder())
         self.tokenizer = tokenizer
-        self.without_prefix, self.only_first = remove_prefix(tokenizer)
+        self.tokenizer_inside, self.only_first = remove_prefix(tokenizer)
         self.encode_at_start = self.encode_inside = make_encode(tokenizer)
-        if self.without_prefix is not tokenizer:
-            self.encode_inside = make_encode(self.without_prefix)
+        if self.tokenizer_inside is not tokenizer:
+            self.encode_inside = make_encode(self.tokenizer_inside)
 
     def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
         """`before`: the ids of what stands before the text, of which only the last one counts."""
@@ -84,7 +84,7 @@ class Encoder:
 
     def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends."""
-        tokenizer = self.without_prefix if self._is_inside(before) else self.tokenizer
+        tokenizer = self.tokenizer_inside if self._is_inside(before) else self.tokenizer
         return list(tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def _is_inside(self, before: Sequence[int]) -> bool:
