@@ -1,11 +1,9 @@
 """Which wrong tools a question is learned with, in which order, and what a batch holds."""
 
 import numpy
-import pytest
 from support.samples import WEATHER
 
 from agentlite.core.records import Step, Tool
-from agentlite.data.curation.traits import normalize
 from agentlite.retrieval.tool_pool import Query, ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, find_pairs, make_batches
 
@@ -48,14 +46,6 @@ def test_wrong_tools_are_taken_by_turns_from_each_ranker_and_then_from_anywhere(
     (alone,) = find_pairs(asked, pool, [], 2, seed=0)
     assert len(set(alone.tool_indices)) == 9
     assert find_pairs(asked, pool, [], 2, 0) == [alone] != find_pairs(asked, pool, [], 2, 1)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "equal"),
-    [("How wet?", "how_WET", True), ("ẞａ", "ssa", True), ("a b", "a c", False), ("1", "2", False)],
-)
-def test_questions_are_equal_whatever_their_case_blanks_and_marks(one, other, equal):
-    assert (normalize(one) == normalize(other)) is equal
 
 
 def test_every_pair_comes_once_before_any_comes_again_and_each_epoch_has_an_order_of_its_own():

@@ -21,12 +21,17 @@ from agentlite.rendering.foreign_text import result_mark
 UNUSABLE = ("hung", "world", "unanswered", "unwritten")
 
 
-class TrajectoryRow(Struct):
-    """What a row of trajectories has beside its dialog."""
+class RolloutMeta(Struct):
+    """What the meta of a record that was a rollout says of it."""
 
     task: str
     sample: int
     scores: dict[str, float]
+
+
+class TrajectoryRow(RolloutMeta):
+    """What a row of trajectories has beside its dialog."""
+
     ended: str
     turns: list[dict[str, Any]]
 
@@ -40,6 +45,8 @@ def read_prepared(row: Row) -> Record:
     except RecursionError as error:
         raise RowError("E119", "nested too deep") from error
     msgspec.convert(record.meta.get("joined", []), list[str])
+    if "rollout" in record.meta:
+        msgspec.convert(record.meta["rollout"], RolloutMeta)
     tools = [
         replace(tool, parameters=json_schema(tool.parameters, tool.name)) for tool in record.tools
     ]

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from agentlite.core.conditions import parse_keep
 from agentlite.core.errors import RowError
-from agentlite.core.records import Message, Record
+from agentlite.core.records import Message, Record, to_row
 from agentlite.data.curation.keep import find_surpassed, refuse_unmet
+from agentlite.data.formats import to_record
 
 USER = Message("user", "Buy it.")
 
@@ -41,6 +42,13 @@ def test_a_rollout_stays_where_every_condition_holds(keep, record, reason):
     with pytest.raises(RowError) as found:
         refuse_unmet(record, parse_keep(keep))
     assert found.value.code == "F314" and reason in found.value.reason
+
+
+@pytest.mark.parametrize("meta", [None, {}, {"task": "a", "sample": 0, "scores": {"env": "1"}}])
+def test_a_row_whose_meta_is_of_no_rollout_is_refused(meta):
+    row = to_row(Record(messages=PLAIN.messages, meta={"rollout": meta}))
+    with pytest.raises(RowError, match="E201"):
+        to_record(row, "agentlite")
 
 
 def test_the_best_has_the_highest_mean_then_the_fewest_turns_then_comes_first():

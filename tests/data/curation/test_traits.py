@@ -29,6 +29,7 @@ def asking(*queries: str, **fields: object) -> Record:
         (("天气怎么样", LONG), LONG, [LONG]),
         (("天气怎么样吗", LONG), "天气怎么样吗", ["天气怎么样吗", LONG]),
         ((f"  {LONG.upper()}!",), LONG, [LONG]),
+        ((LONG.upper().translate({ord("Y"): "ｙ"}),), LONG, [LONG]),
         (("",), "", []),
     ],
 )
