@@ -173,11 +173,10 @@ def _common(options: Sequence[click.Option]) -> list[click.Option]:
 
 def _write_options(formatter: click.HelpFormatter, rows: list[tuple[str, str]]) -> None:
     """Names that are wider than the page go on below; Click would leave them to the terminal."""
-    width = formatter.width - formatter.current_indent
-    names = [_wrap_names(name, width, " " * (formatter.current_indent + 4)) for name, _ in rows]
+    width, indent = formatter.width - formatter.current_indent, formatter.current_indent + 4
+    rows = [(_wrap_names(names, width, " " * indent), text) for names, text in rows]
     column = NAME_COLUMNS if formatter.width >= 60 else max(8, formatter.width // 3)
-    helps = [text for _, text in rows]
-    formatter.write_dl(list(zip(names, helps, strict=True)), col_max=column)
+    formatter.write_dl(rows, col_max=column)
 
 
 def _wrap_names(names: str, width: int, indent: str) -> str:

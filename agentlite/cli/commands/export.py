@@ -67,23 +67,22 @@ def _run(options: ExportOptions) -> None:
     from agentlite.deploy.export.targets import KINDS, ExportRequest
     from agentlite.stages.eval.exported import measure
 
-    targets = {kind: getattr(options, kind) for kind in KINDS}
-    kinds = [kind for kind, target in targets.items() if target]
-    if not kinds:
-        kinds = ["merged"]
+    targets = {kind: target for kind in KINDS if (target := getattr(options, kind))}
+    if not targets:
         targets["merged"] = f"{Path(options.model).name}-merged"
         notice(f"export: --merged {targets['merged']}, since no target is named")
-    if len(kinds) > 1:
-        flags = " and ".join(f"--{kind}" for kind in kinds)
+    if len(targets) > 1:
+        flags = " and ".join(f"--{kind}" for kind in targets)
         raise UserError(
             f"{flags} at once.",
             "Give one of --merged FOLDER, --adapter FOLDER, --gguf FILE, --ollama FOLDER.",
             location="export",
         )
-    _refuse_unused(options, kinds[0])
+    [(kind, target)] = targets.items()
+    _refuse_unused(options, kind)
     request = ExportRequest(
-        kind=kinds[0],
-        target=Path(targets[kinds[0]]),
+        kind=kind,
+        target=Path(target),
         run=Path(options.run),
         check=options.check,
         **{key: getattr(options, key) for key in ("model", "llama_cpp", "force", *ONLY_FOR)},

@@ -115,11 +115,9 @@ def _present(report: PlanReport) -> None:
             texts = [f"{key.replace('_', ' ')} {value:g}" for key, value in figures.items()]
             print(f"{title}: {', '.join(texts)}")
     for fit in report.fit:
-        rows = f"{fit.batch_size} x {fit.length} tokens"
-        if not fit.batch_size:
-            rows = f"no row of {fit.length} tokens"
+        rows = f"{fit.batch_size} x" if fit.batch_size else "no row of"
         paste = f"; {fit.paste}" if fit.paste else ""
-        fits = f"{rows}, or one row of {fit.max_length}{paste}"
+        fits = f"{rows} {fit.length} tokens, or one row of {fit.max_length}{paste}"
         print(f"{fit.bits}-bit: {fits if fit.max_length else 'nothing fits'}")
 
 

@@ -35,13 +35,11 @@ def runs(options: RunsOptions) -> None:
         for stage in stages
     ]
     print_table([["stage", "state", "", "size", "checkpoints", "age"], *rows], text_columns=3)
-    idle = [stage for stage in stages if stage.state == "done" and stage.checkpoint_bytes]
-    if idle:
+    if idle := [stage for stage in stages if stage.state == "done" and stage.checkpoint_bytes]:
         count = in_bytes(sum(stage.checkpoint_bytes for stage in idle))
-        folders = [Path(stage.run, stage.stage, CHECKPOINTS) for stage in idle]
-        names = " ".join(shlex.quote(str(folder)) for folder in folders)
+        folders = shlex.join(str(Path(stage.run, stage.stage, CHECKPOINTS)) for stage in idle)
         print(f"{count} are checkpoints of finished stages, which nothing needs any more:")
-        print(f"  rm -r {names}")
+        print(f"  rm -r {folders}")
 
 
 def in_bytes(count: float) -> str:
