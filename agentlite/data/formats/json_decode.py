@@ -137,10 +137,10 @@ def _refuse_surrogates(text: str, value: object) -> None:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
             half = f"\\u{ord(error.object[error.start]):04x}"
-            # the text may write its escape in capitals: \uD83D
-            escape = half if half in text else half.replace(half[2:], half[2:].upper())
-            index = text.find(escape)
-            raise RowError("E113", f"{half} is half a surrogate pair", at=index) from error
+            # the text may write its escape with capitals: \uD83D, \uD83d
+            escape = re.search(re.escape(half), text, re.IGNORECASE)
+            at = escape[0] if escape else half
+            raise RowError("E113", f"{half} is half a surrogate pair", at=at) from error
         except RecursionError as error:
             raise RowError("E119", f"nested deeper than {DEEPEST}") from error
 

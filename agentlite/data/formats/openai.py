@@ -162,7 +162,7 @@ def _pop_call_id(message: Row, open_calls: list[Call], are_in_order: bool) -> st
 
 def _calls(message: Row) -> list[Row]:
     calls, single_call = message.get("tool_calls") or [], message.get("function_call")
-    calls = [json_value(call) if isinstance(call, str) else call for call in calls]
+    calls = [text_value(call, json_value, "E206", "a call is") for call in calls]
     if isinstance(text := message.get("function_calls"), str):  # one a line, with Dolci
         # "f(x=1)\ng()", whose first line is made to end in a comma
         calls = calls or [*parse_calls(text.replace(")\n", "),"))]
