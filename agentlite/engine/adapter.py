@@ -78,13 +78,13 @@ def _untrained_marks(loaded: Loaded, used_tokens: Iterable[int]) -> dict[str, li
 
     Rows that were drawn at random, each for itself, cannot be told from trained ones.
     """
-    model, added = loaded.model, sorted(loaded.tokenizer.added_tokens_decoder)
+    model, added_ids = loaded.model, sorted(loaded.tokenizer.added_tokens_decoder)
     layers = [model.get_input_embeddings(), model.get_output_embeddings()]
-    weight, marks = layers[0].weight.detach(), sorted({*used_tokens}.intersection(added))
+    weight, marks = layers[0].weight.detach(), sorted({*used_tokens}.intersection(added_ids))
     if not marks or getattr(layers[1], "bias", None) is not None:  # PEFT would leave a bias out
         return {}
     # rows past the tokenizer's last id only pad the matrix: what is like one was never trained
-    compared_ids = [*added, *range(len(loaded.tokenizer), len(weight))]
+    compared_ids = [*added_ids, *range(len(loaded.tokenizer), len(weight))]
     mean = weight.mean(0, keepdim=True, dtype=torch.float32)
     compared_rows = torch.cat([weight[compared_ids].float(), mean, torch.zeros_like(mean)])
     distances = torch.cdist(weight[marks].float(), compared_rows)
@@ -92,10 +92,10 @@ def _untrained_marks(loaded: Loaded, used_tokens: Iterable[int]) -> dict[str, li
     distances[range(len(marks)), [compared_ids.index(mark) for mark in marks]] = torch.inf
     usual_norm = weight[::16].float().norm(dim=1).median()  # one row of 16 is enough for a median
     is_alike = (distances.amin(dim=1) < ALIKE_DISTANCE * usual_norm).tolist()
-    untrained = [mark for mark, alike in zip(marks, is_alike, strict=True) if alike]
+    untrained_ids = [mark for mark, alike in zip(marks, is_alike, strict=True) if alike]
     # as PEFT takes them: {"embed_tokens": [1, 2], "lm_head": [1, 2]}
     layer_names = {id(module): name.rpartition(".")[2] for name, module in model.named_modules()}
-    return {layer_names[id(layer)]: untrained for layer in layers} if untrained else {}
+    return {layer_names[id(layer)]: untrained_ids for layer in layers} if untrained_ids else {}
 
 
 def reference_arguments(settings: TrainerSettings) -> dict[str, object]:

@@ -41,10 +41,10 @@ class SharedCache:
         """
         self.model, device = loaded.model, loaded.model.device
         rows = {"input_ids": [[*prompt] for prompt in prompts]}
-        padded = loaded.tokenizer.pad(
+        batch = loaded.tokenizer.pad(
             rows, padding_side="right", return_attention_mask=True, return_tensors="pt"
         ).to(device)
-        ids, mask = padded["input_ids"], padded["attention_mask"]
+        ids, mask = batch["input_ids"], batch["attention_mask"]
         self.length = mask.sum(1)
         self.owner = torch.where(mask == 1, PROMPT, PADDING)
         self.cache = transformers.DynamicCache(config=self.model.config)
@@ -113,10 +113,10 @@ class RowCache:
         """`logits`, (prompts, 1, vocabulary), follow the last ids; padding is on the left."""
         self.model, device = loaded.model, loaded.model.device
         rows = {"input_ids": [[*prompt] for prompt in prompts]}
-        padded = loaded.tokenizer.pad(
+        batch = loaded.tokenizer.pad(
             rows, padding_side="left", return_attention_mask=True, return_tensors="pt"
         ).to(device)
-        ids, self.mask = padded["input_ids"], padded["attention_mask"]
+        ids, self.mask = batch["input_ids"], batch["attention_mask"]
         if unsloth_decodes(self.model):
             if self.model.config.model_type == "qwen2" and "qwen2" not in _tried_types:
                 _try_graphs(loaded)

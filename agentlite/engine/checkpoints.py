@@ -82,15 +82,15 @@ def _save(
             "not finite numbers"
         )
         return
-    checkpoint, saving = parent / f"checkpoint-{step}", parent / SAVING
-    draft = saving / checkpoint.name
+    checkpoint, saving_folder = parent / f"checkpoint-{step}", parent / SAVING
+    draft = saving_folder / checkpoint.name
     if distributed.is_first():
         _remove_leftovers(folder)
         # not its parents: where the folder itself has vanished, nothing is made in its place
         parent.mkdir(exist_ok=True)
-        saving.mkdir()
+        saving_folder.mkdir()
     processes.barrier()  # .saving is there before any process writes into it
-    output_dir, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(saving)
+    output_dir, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(saving_folder)
     # no checkpoint needs the plan's tokenizer, which may be larger than an adapter
     tokenizer, trainer.processing_class = trainer.processing_class, None
     try:
@@ -119,7 +119,7 @@ def _save(
     if checkpoint.exists():  # a run that goes back behind a step makes its checkpoint again
         _remove(checkpoint)
     draft.rename(checkpoint)
-    saving.rmdir()
+    saving_folder.rmdir()
     sync_folder(parent)
     # Older ones go only now that this one outlasts a power cut. The best stays, whatever its age.
     by_path = manifests(folder)
@@ -240,11 +240,11 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         return f"its {MANIFEST} cannot be read ({error})"
     if manifest.plan != _plan_id(folder):
         return "was made under another plan.json"
-    for name, (size, expected) in {} if key in _verified else manifest.files.items():
+    for name, (size, expected_digest) in {} if key in _verified else manifest.files.items():
         path = checkpoint / name
         if not path.is_file():
             return f"has no {name}"
-        if path.stat().st_size != size or input_files.content_digest(path) != expected:
+        if path.stat().st_size != size or input_files.content_digest(path) != expected_digest:
             return f"{name} has changed since it was saved"
     _verified.add(key)
     return ""

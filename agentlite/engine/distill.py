@@ -86,8 +86,8 @@ def train(
 
 def max_row_length(prompt: DistillPrompt, settings: DistillSettings) -> int:
     """The most tokens that a prompt and an answer to it may have."""
-    sampled = settings.max_new_tokens if settings.samples else 0
-    return len(prompt.ids) + max(len(prompt.recorded), sampled)
+    sampled_tokens = settings.max_new_tokens if settings.samples else 0
+    return len(prompt.ids) + max(len(prompt.recorded), sampled_tokens)
 
 
 def make_trainer(
@@ -171,10 +171,10 @@ def divergence(student: Any, teacher: Any, beta: float) -> Any:
         left, right = (teacher, student) if beta == 0 else (student, teacher)
         return (left.exp() * (left - right)).sum(-1)
     # log(beta P + (1 - beta) Q), from logarithms
-    mixed = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
-    of_teacher = (teacher.exp() * (teacher - mixed)).sum(-1)
-    of_student = (student.exp() * (student - mixed)).sum(-1)
-    return beta * of_teacher + (1 - beta) * of_student
+    mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
+    teacher_kl = (teacher.exp() * (teacher - mixture)).sum(-1)
+    student_kl = (student.exp() * (student - mixture)).sum(-1)
+    return beta * teacher_kl + (1 - beta) * student_kl
 
 
 def summed_divergence(

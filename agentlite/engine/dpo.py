@@ -108,15 +108,15 @@ def make_trainer(
     loaded = load(source, loading_of(settings), trainable=True)
     plan = trainer.schedule(settings, len(rows))
     order = trainer.row_order([row.tokens for row in rows], plan, settings.seed)
-    ordered = [rows[index] for index in order]
+    ordered_rows = [rows[index] for index in order]
     columns: dict[str, list[Any]] = {
-        "prompt_ids": [row.prompt for row in ordered],
-        "chosen_ids": [row.chosen for row in ordered],
-        "rejected_ids": [row.rejected for row in ordered],
+        "prompt_ids": [row.prompt for row in ordered_rows],
+        "chosen_ids": [row.chosen for row in ordered_rows],
+        "rejected_ids": [row.rejected for row in ordered_rows],
     }
     if not settings.has_reference:
         # the names under which TRL keeps what it computed of a reference before training
-        columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered)
+        columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered_rows)
     trl_trainer = trainer.adjust_trainer(_with_losses(trl.DPOTrainer, settings))(
         model=adapter.add_adapter(loaded, settings),
         args=configuration,

@@ -317,8 +317,8 @@ def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> 
         # the first one is that of the id before the last `count`.
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=count + 1).logits[0, :-1]
-            scaled = logits.float() / (temperature or 1.0)
-            losses = torch.nn.functional.cross_entropy(scaled, ids[0, -count:], reduction="none")
+            logits = logits.float() / (temperature or 1.0)
+            losses = torch.nn.functional.cross_entropy(logits, ids[0, -count:], reduction="none")
         logs = torch.tensor(row.log_probabilities[-count:], device=losses.device)
         is_sampled = torch.tensor(row.mask[-count:], device=losses.device) == 1
         gaps += (logs + losses).abs()[is_sampled].tolist()  # a loss is -log p

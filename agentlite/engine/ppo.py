@@ -121,9 +121,9 @@ def whiten(experience: Sequence[Experience], settings: GrpoSettings) -> list[Lea
         rewards = token_rewards(answer, settings.beta)
         estimates = estimate_advantages(rewards, answer.values, settings.gae_lambda)
         rows.append(LearnedAnswer(answer, *estimates))
-    learned = [value for row in rows if row.is_learned for value in row.advantages]
+    advantages = [value for row in rows if row.is_learned for value in row.advantages]
     # of no token: all zeros, which are not looked at
-    tensor = torch.tensor(learned or [0.0], dtype=torch.float64)
+    tensor = torch.tensor(advantages or [0.0], dtype=torch.float64)
     mean, deviation = float(tensor.mean()), float(tensor.std(correction=0))
     return [
         row._replace(advantages=[(value - mean) / (deviation + 1e-8) for value in row.advantages])
@@ -317,8 +317,8 @@ class _Rounds:
         experience = []
         for row, *token_values in zip(rows, *by_row, strict=True):
             parts = {name: float(value) for name, value in (row.reward or {}).items()}
-            weighted = (weight * parts[name] for name, weight in self.task.weights.items())
-            reward = None if row.reward is None else sum(weighted)
+            weighted_parts = (weight * parts[name] for name, weight in self.task.weights.items())
+            reward = None if row.reward is None else sum(weighted_parts)
             experience.append(Experience([*row.prompt], [*row.ids], reward, parts, *token_values))
         return experience
 
@@ -334,7 +334,7 @@ class _Rounds:
         # the share of the variance of the returns that the values knew before; 0 without one
         returns = [value for row in rows for value in row.returns]
         values = [value for row in rows for value in row.answer.values]
-        errors = [value_return - value for value_return, value in zip(returns, values, strict=True)]
+        errors = [r - v for r, v in zip(returns, values, strict=True)]
         variance = pvariance(returns) if returns else 0.0
         metrics["explained"].append(1 - pvariance(errors) / variance if variance > 1e-12 else 0.0)
         if rows:

@@ -101,12 +101,12 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     has the rows it has in one process.
     """
     generator = random.Random(seed)
-    shuffled = shuffled_epochs(len(lengths), plan.rows, generator)
+    indices = shuffled_epochs(len(lengths), plan.rows, generator)
     batches: list[list[int]] = []
     stretch = 8 * plan.rows_a_step
     for start in range(0, plan.rows, stretch):
         segment = sorted(
-            shuffled[start : min(start + stretch, plan.rows)], key=lambda row: (-lengths[row], row)
+            indices[start : min(start + stretch, plan.rows)], key=lambda row: (-lengths[row], row)
         )
         # lengths 9 8 5 5 2 1, two rows a batch: 9 8 | 5 5 | 2 1, and these in any order
         starts = range(0, len(segment), plan.batch_size)
@@ -122,12 +122,12 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
 
 def shuffled_epochs(count: int, rows: int, generator: random.Random) -> list[int]:
     """At least `rows` indices below `count`: whole epochs, each shuffled."""
-    shuffled: list[int] = []
-    while len(shuffled) < rows:
+    indices: list[int] = []
+    while len(indices) < rows:
         epoch = list(range(count))
         generator.shuffle(epoch)
-        shuffled += epoch
-    return shuffled
+        indices += epoch
+    return indices
 
 
 def check_trackers(report_to: Sequence[Tracker]) -> None:
@@ -208,15 +208,15 @@ def configuration(config_class: Any, values: Mapping[str, Any]) -> Any:
     """
     # Unsloth 2026.10.9 gives its class the name of TRL's: TRL's own is the last base that has it
     classes = [base for base in config_class.__mro__ if base.__name__ == config_class.__name__]
-    plain = classes[-1](**values)
-    if type(plain) is config_class:
-        return plain
+    trl_config = classes[-1](**values)
+    if type(trl_config) is config_class:
+        return trl_config
     with contextlib.redirect_stdout(io.StringIO()):  # it names the values that it sets
-        configured = config_class(**values)
-    for field in dataclasses.fields(plain):
+        unsloth_config = config_class(**values)
+    for field in dataclasses.fields(trl_config):
         if field.name not in KEPT_OF_UNSLOTH:
-            setattr(configured, field.name, getattr(plain, field.name))
-    return configured
+            setattr(unsloth_config, field.name, getattr(trl_config, field.name))
+    return unsloth_config
 
 
 def adjust_trainer(trainer_class: Any) -> Any:
@@ -232,10 +232,10 @@ def adjust_trainer(trainer_class: Any) -> Any:
 
     class Adjusted(trainer_class):  # type: ignore[misc]  # trl is untyped here
         def __init__(self, model: Any, **arguments: Any):
-            trained = [weight for weight in model.parameters() if weight.requires_grad]
-            before = [weight.data for weight in trained]  # TRL's cast makes new tensors
+            weights = [weight for weight in model.parameters() if weight.requires_grad]
+            data_before = [weight.data for weight in weights]  # TRL's cast makes new tensors
             super().__init__(model=model, **arguments)
-            for weight, data in zip(trained, before, strict=True):
+            for weight, data in zip(weights, data_before, strict=True):
                 if weight.dtype != data.dtype:
                     weight.data = data
 
@@ -421,9 +421,9 @@ def _restore_metrics(folder: Path) -> None:
     if checkpoints.restore_log("metrics.jsonl", folder):
         return
     if lookup.is_finished(folder):
-        changed = lookup.read_stage(folder).trusted().changed_outputs()
+        changed_files = lookup.read_stage(folder).trusted().changed_outputs()
         raise UserError(
-            f"was finished, but {changed[0]} has changed since the stage wrote it, and there "
+            f"was finished, but {changed_files[0]} has changed since the stage wrote it, and there "
             "is no checkpoint to make it from.",
             "Put it back as it was, or train anew with --force.",
             location=str(folder),

@@ -99,13 +99,13 @@ def memory_need(memory: Memory) -> MemoryNeed:
 def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> ResourcePlan:
     memory = estimate(settings, shape, machine, data.longest)
     load = memory.load
-    of_data = data.longest and load.length < settings.max_length
+    is_from_data = data.longest and load.length < settings.max_length
     vllm = {"share": vllm_share(load, machine.card_bytes), "cached_tokens": load.cached_columns}
     return ResourcePlan(
         load.bits,
         load.rows if settings.in_memory(machine.gpu).packed else settings.batch_size,
         load.length,
-        settings.data if of_data else "max_length",
+        settings.data if is_from_data else "max_length",
         memory_need(memory),
         _time(settings, load, machine, data),
         _disk(load) if load.rows else {},
@@ -152,9 +152,9 @@ def load_of(
         # the cache of an engine that shares the weights holds all answers of a step, each prompt
         # once, and one row of max_length in any case: a shorter one Unsloth would not let it read
         load = _with_cache(load, prompts, answers, new_tokens)
-        cached = max(load.cached_columns, settings.max_length + LEAST_CACHE)
+        columns = max(load.cached_columns, settings.max_length + LEAST_CACHE)
         standby = "standby" in settings.vllm_levers
-        return load._replace(vllm=True, cached_columns=cached, standby=standby)
+        return load._replace(vllm=True, cached_columns=columns, standby=standby)
     # as engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
     # but with Unsloth on a GPU every answer has a row
     if gpu and settings.engine == "unsloth":
@@ -225,9 +225,9 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     if prep_name := lookup.stored_settings(settings.data, run).get("data"):
         # pairs name their prep as it is called in the workspace that they are in
         folder, pairs_folder = lookup.find_stage(str(prep_name), folder.parent), folder
-    prepared = lookup.read_stage(folder).trusted()
-    is_prep = prepared.plan is not None and prepared.plan.command == "prep"
-    has_stats = is_prep and prepared.done and (folder / "stats.json").exists()
+    prep = lookup.read_stage(folder).trusted()
+    is_prep = prep.plan is not None and prep.plan.command == "prep"
+    has_stats = is_prep and prep.done and (folder / "stats.json").exists()
     stats = json.loads((folder / "stats.json").read_bytes()) if has_stats else {}
     records = sum(stats.get("by_source", {}).values())
     if not records:

@@ -105,25 +105,25 @@ def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int
         names |= {*shape.matrix_shapes}
     # a layer of 896 inputs and 4,864 outputs has two matrices, 896 x rank and rank x 4,864
     blocks = sum(sum(size) for name, size in shape.matrix_shapes.items() if name in names)
-    ends = bool({"all", "embed_tokens"} & names) + ("lm_head" in names)
-    return rank * (shape.layers * blocks + ends * (shape.vocab + shape.hidden))
+    end_layers = bool({"all", "embed_tokens"} & names) + ("lm_head" in names)
+    return rank * (shape.layers * blocks + end_layers * (shape.vocab + shape.hidden))
 
 
 def fixed_terms(load: Load) -> dict[str, float]:
     """What stays from the first step to the last."""
-    shape, trained = load.shape, load.trained_parameters if load.rows else 0
+    shape, parameters = load.shape, load.trained_parameters if load.rows else 0
     # PEFT turns what is not quantised into float32 before it trains on quantised weights
-    upcast = load.bits < 16 and load.regime.upcast and load.rows
-    embedding = 4 if load.bits == 32 or upcast else 2
-    weights = shape.linear * WEIGHT_BYTES[load.bits] + shape.embeddings * embedding
+    is_upcast = load.bits < 16 and load.regime.upcast and load.rows
+    embedding_bytes = 4 if load.bits == 32 or is_upcast else 2
+    weights = shape.linear * WEIGHT_BYTES[load.bits] + shape.embeddings * embedding_bytes
     if load.in_share:
         weights = 0.0
     adapter = 0.0 if load.full else 4.0 * load.trained_parameters  # always in float32
     return {
         "weights": weights,
         "adapter": adapter,
-        "gradients": trained * (load.value_bytes if load.full else 4),
-        "optimizer": float(trained * OPTIMIZER_BYTES[load.optimizer]),
+        "gradients": parameters * (load.value_bytes if load.full else 4),
+        "optimizer": float(parameters * OPTIMIZER_BYTES[load.optimizer]),
         # the frozen start of dpo and grpo: a copy of the adapter, or of a whole model
         "reference": (weights if load.full else adapter) if load.reference else 0.0,
         "teacher": shape.teacher * WEIGHT_BYTES[load.bits],  # it is loaded as the student is

@@ -100,12 +100,12 @@ def shape_of(config: Mapping[str, Any], location: str) -> Shape:
     if any(isinstance(count, list) or int(count) > 1 for count in experts):
         problem = "is a mixture of experts, which cannot be planned for."
         raise UserError(problem, "Take a dense model.", location=location, exit_code=MODEL)
-    missing = [f"has no {key}" for key in NEEDED_FIELDS if decoder.get(key) is None]
+    problems = [f"has no {key}" for key in NEEDED_FIELDS if decoder.get(key) is None]
     # the config.json of Gemma 3n has a list of widths, one for each block
-    missing += [f"has more than one {key}" for key in COUNTS if isinstance(decoder.get(key), list)]
-    if missing:
+    problems += [f"has more than one {key}" for key in COUNTS if isinstance(decoder.get(key), list)]
+    if problems:
         fix = f"Name the config.json of a decoder; needed: {', '.join(NEEDED_FIELDS)}."
-        raise UserError(f"{missing[0]}.", fix, location=location, exit_code=MODEL)
+        raise UserError(f"{problems[0]}.", fix, location=location, exit_code=MODEL)
     layers, hidden, heads, intermediate, vocab = (int(decoder[key]) for key in NEEDED_FIELDS)
     is_gemma = str(decoder.get("model_type", "")).startswith("gemma")
     return Shape(
@@ -125,14 +125,14 @@ def find_shape(base: str) -> Shape:
     """Of a base model: a folder, a published name, or a hub id. Raises UserError 5 or 8."""
     if base and Path(base).is_dir():
         return read_shape(Path(base) / "config.json")
-    published, model = json.loads(PUBLISHED.read_bytes()), hub.hub_id(base)
-    if model in published:
-        return shape_of(published[model], model)
+    configs, model = json.loads(PUBLISHED.read_bytes()), hub.hub_id(base)
+    if model in configs:
+        return shape_of(configs[model], model)
     if not hub.is_hub_id(base):  # the hub has no such names, and need not be asked
-        choices = f"Known: {', '.join(published)}, a folder, or another hub id."
+        choices = f"Known: {', '.join(configs)}, a folder, or another hub id."
         raise UserError(
             f"there is no model '{base}'.",
-            f"{suggest(base, published, fallback='')} {choices}".lstrip(),
+            f"{suggest(base, configs, fallback='')} {choices}".lstrip(),
             location="--model",
             exit_code=MODEL,
         )
