@@ -55,7 +55,7 @@ def near_copies(
     answer. `text`: reads that of a record.
     """
 
-    def may_be(number: int, other: int) -> bool:
+    def may_match(number: int, other: int) -> bool:
         first, second = records[number], records[other]
         # 0 stands for arguments that are not known: they may be the same
         calls = {first.first_calls, second.first_calls} - {0}
@@ -64,7 +64,7 @@ def near_copies(
         pairs, others = _neighbours(first.query), _neighbours(second.query)
         return len(pairs & others) >= HALF_NEAR * len(pairs | others)
 
-    return _copies(records, "shape", seed, text, threshold, may_be)
+    return _copies(records, "shape", seed, text, threshold, may_match)
 
 
 def _neighbours(text: str) -> set[str]:
@@ -78,14 +78,14 @@ def _copies(
     seed: int,
     text: Callable[[int], str],
     threshold: float,
-    may_be: Callable[[int, int], bool] = lambda number, other: True,
+    may_match: Callable[[int, int], bool] = lambda number, other: True,
 ) -> Copies:
     """The copies among those that share a trait; see copies_among."""
     order = sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}"))
     copies: Copies = {}
     for group in _gather({index: records[index] for index in order}, trait).values():
         if len(group) > 1:
-            copies |= copies_among(group, text, threshold, may_be)
+            copies |= copies_among(group, text, threshold, may_match)
     return copies
 
 

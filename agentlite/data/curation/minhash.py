@@ -78,14 +78,14 @@ def near_pairs(
     order: Sequence[int],
     text: Callable[[int], str],
     threshold: float = NEAR,
-    may_be: Callable[[int, int], bool] = lambda number, other: True,
-    stays: Callable[[int], bool] = lambda number: True,
+    may_match: Callable[[int, int], bool] = lambda number, other: True,
+    is_candidate: Callable[[int], bool] = lambda number: True,
     first_only: bool = False,
 ) -> Iterator[tuple[int, int]]:
     """Each text, by its number, with those before it that are near: the one that shares most bands
-    first. `text` reads that of a number, again if that was long ago. `may_be`: whether two are to
-    be compared; `stays`: whether a text is compared with those behind it; `first_only`: only
-    with the first that is near.
+    first. `text` reads that of a number, again if that was long ago. `may_match`: whether two are
+    to be compared; `is_candidate`: whether a text is compared with those behind it; `first_only`:
+    only with the first that is near.
 
     The cost of a text is bounded, however many others share its bands: the rest is given up once
     many were not near.
@@ -106,8 +106,8 @@ def near_pairs(
         candidates = Counter(chain.from_iterable(buckets.get(band, ()) for band in bands))
         misses = 0
         for other, _ in candidates.most_common():
-            # the sketches first: `may_be` reads texts
-            if sum(map(eq, slots_of[other], slots)) < least_slots or not may_be(number, other):
+            # the sketches first: `may_match` reads texts
+            if sum(map(eq, slots_of[other], slots)) < least_slots or not may_match(number, other):
                 continue
             if jaccard(grams(number), grams(other)) >= threshold:
                 yield number, other
@@ -115,7 +115,7 @@ def near_pairs(
                     break
             elif (misses := misses + 1) == MOST_MISSES:
                 break
-        if stays(number):
+        if is_candidate(number):
             slots_of[number] = slots
             for bucket in (buckets.setdefault(band, []) for band in bands):
                 if len(bucket) < BUCKET_SIZE:
@@ -126,14 +126,14 @@ def copies_among(
     order: Sequence[int],
     text: Callable[[int], str],
     threshold: float = NEAR,
-    may_be: Callable[[int, int], bool] = lambda number, other: True,
+    may_match: Callable[[int, int], bool] = lambda number, other: True,
 ) -> dict[int, int]:
     """Takes one text after the other: near one that is kept it is its copy, else it is kept.
     Returns the copies, each with the text that is kept.
     """
     copies: dict[int, int] = {}
     for number, other in near_pairs(
-        order, text, threshold, may_be, lambda number: number not in copies, first_only=True
+        order, text, threshold, may_match, lambda number: number not in copies, first_only=True
     ):
         copies[number] = other
     return copies
@@ -148,7 +148,7 @@ def near_known(new: Iterable[str], known: Iterable[str], threshold: float) -> di
         range(len(texts)),
         texts.__getitem__,
         threshold,
-        stays=lambda number: number < count,
+        is_candidate=lambda number: number < count,
         first_only=True,
     )
     return {texts[number]: texts[other] for number, other in pairs if number >= count}

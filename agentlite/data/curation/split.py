@@ -131,7 +131,7 @@ def _groups(records: Mapping[int, Traits], by: Sequence[str]) -> list[list[int]]
         for number, other in near_pairs(
             range(len(texts)),
             texts.__getitem__,
-            may_be=lambda number, other: groups[indices[number]] is not groups[indices[other]],
+            may_match=lambda number, other: groups[indices[number]] is not groups[indices[other]],
         ):
             tie(indices[other], indices[number])
     return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]

@@ -68,7 +68,7 @@ def traits(record: Record) -> Traits:
     )
     schemas = sorted((tool.name, _encode(tool.parameters)) for tool in record.tools)
     before = [
-        (message.role, comparable(message.content).rstrip(".?!。"), calls)
+        (message.role, comparable_value(message.content).rstrip(".?!。"), calls)
         for message, calls in zip(record.messages[:first_turn], message_calls, strict=False)
     ]
     # of one turn; empty where none is learned
@@ -147,12 +147,12 @@ def always_expects_calls(record: Record) -> bool:
     return bool(expected_tools(record)) and all(gold.calls for gold in record.gold.values())
 
 
-def comparable(value: object) -> Any:
+def comparable_value(value: object) -> Any:
     """A value to compare by: texts but for case and blanks, and 3.0 as 3."""
     if isinstance(value, dict):
-        return {key: comparable(inner) for key, inner in value.items()}
+        return {key: comparable_value(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [comparable(inner) for inner in value]
+        return [comparable_value(inner) for inner in value]
     if isinstance(value, str):
         return " ".join(unicodedata.normalize("NFKC", value).casefold().split())
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -160,7 +160,7 @@ def comparable(value: object) -> Any:
 
 def _comparable_calls(calls: Sequence[Call]) -> list[tuple[str, dict[str, Any]]]:
     """Without ids, and sorted: the calls of one turn have no order."""
-    return sorted(((call.name, comparable(call.arguments)) for call in calls), key=_encode)
+    return sorted(((call.name, comparable_value(call.arguments)) for call in calls), key=_encode)
 
 
 def _count_bytes(value: object) -> int:

@@ -6,7 +6,7 @@ from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Reco
 from agentlite.data.curation.traits import (
     SHORTEST_QUERY,
     always_expects_calls,
-    comparable,
+    comparable_value,
     expected_tools,
     traits,
 )
@@ -86,7 +86,7 @@ def test_values_that_are_meant_to_be_the_same_are_equal() -> None:
     ]
     other = [(True, 1), (3.5, 3), ("3", 3), (None, ""), ([1, 2], [2, 1]), ({"a": 1}, {"A": 1})]
     for one, two in same:
-        assert comparable(one) == comparable(two)
+        assert comparable_value(one) == comparable_value(two)
     for one, two in other:
         ones, twos = (record(calling(Call("f", {"x": value}))) for value in (one, two))
         assert traits(ones).calls != traits(twos).calls
