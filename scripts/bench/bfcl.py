@@ -162,15 +162,7 @@ def vary_calls(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -
     kind = draw.choice(
         [
             *["value"] * 8,
-            "drop",
-            "extra",
-            "rename",
-            "swap values",
-            "name",
-            "order",
-            "fewer",
-            "more",
-            "none",
+            *("drop", "extra", "rename", "swap values", "name", "order", "fewer", "more", "none"),
         ]
     )
     calls = [(name, dict(arguments)) for name, arguments in calls]
@@ -274,6 +266,10 @@ def ours(cases: list[dict[str, Any]]) -> tuple[list[str], float]:
     return verdicts, len(verdicts) / (time.process_time() - began)
 
 
+def read_rows(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def theirs(path: Path) -> Iterator[str]:
     """The verdicts of bfcl-eval. Runs in its environment, and imports nothing of ours."""
     stand_in = types.ModuleType("bfcl_eval.constants.model_config")
@@ -291,15 +287,8 @@ def theirs(path: Path) -> Iterator[str]:
         category = case["category"]
         if category not in rows:
             name = f"BFCL_v4_{category}.json"
-            questions = [
-                json.loads(line) for line in (data / name).read_text(encoding="utf-8").splitlines()
-            ]
-            answers = data / "possible_answer" / name
-            gold = (
-                [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
-                if answers.exists()
-                else []
-            )
+            questions, answers = read_rows(data / name), data / "possible_answer" / name
+            gold = read_rows(answers) if answers.exists() else []
             rows[category] = [
                 (row, gold[i]["ground_truth"] if gold else None) for i, row in enumerate(questions)
             ]

@@ -72,11 +72,8 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     pool, texts = many_tools(options.work)
-    source = (
-        find_encoder("retriever", options.work / "query")
-        if (options.work / "query").exists()
-        else (find_encoder("all-minilm-l6-v2", options.work))
-    )
+    run = options.work / "query"
+    source = find_encoder("retriever" if run.exists() else "all-minilm-l6-v2", run)
     model = sentence_encoder.load(source, 96)
     sentence_encoder.embed(model, texts[:8])
     tools_a_second = rate(lambda: sentence_encoder.embed(model, pool.texts[:ENCODED]), ENCODED)
