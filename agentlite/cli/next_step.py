@@ -59,8 +59,9 @@ def _data_files() -> list[str]:
 
 
 def with_next_command(error: UserError) -> UserError:
-    """An error whose place is a stage that is half done, with the command line that carries it on:
-    the one that `agentlite` alone prints."""
+    """An error whose location is a half-done stage, with the command line that carries it on: the
+    one that `agentlite` alone prints.
+    """
     folder = Path(error.location)
     stored_stage = lookup.read_stage(folder) if lookup.is_stage(folder) else None
     if not stored_stage or not stored_stage.plan or stored_stage.done or error.exit_code == LOCKED:

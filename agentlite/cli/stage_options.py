@@ -34,7 +34,7 @@ class SettingsOptions(RunOptions, frozen=True, kw_only=True):
     ] = ()
     profile: ProfileName = AUTO
 
-    def given(self, flags: Mapping[str, object]) -> "UserSettings":
+    def user_settings(self, flags: Mapping[str, object]) -> "UserSettings":
         from agentlite.config.resolve import UserSettings
 
         return UserSettings(flags, self.sets, self.config, self.profile)
@@ -145,10 +145,11 @@ def _run(name: str, options: StageOptions, **flags: Any) -> None:
     from agentlite.config.resolve import as_yaml, plain_settings
     from agentlite.stages.api import execute, settle, target_of
 
-    given = options.given({key: value for key, value in flags.items() if value not in (None, ())})
+    flags = {key: value for key, value in flags.items() if value not in (None, ())}
+    user_settings = options.user_settings(flags)
     run, out = Path(options.run), options.out or name
-    target = target_of(name, run, out, options.force, options.dry_run, given)
-    resolved = settle(name, given, target)
+    target = target_of(name, run, out, options.force, options.dry_run, user_settings)
+    resolved = settle(name, user_settings, target)
     if options.print_config:
         report = {"settings": plain_settings(resolved.settings), "origin": resolved.origin}
         json_text = json.dumps({"command": name, **report}, ensure_ascii=False)

@@ -24,7 +24,7 @@ NO_TASK = EnvironmentTask("")  # nothing is asked
 
 class Environment(NamedTuple):
     """`world_class`: makes its worlds. `tasks`: in their own order; raises UserError with the
-    place of one that cannot be read. `files`: what a run in it depends on, by what it is.
+    location of one that cannot be read. `files`: what a run in it depends on, by what it is.
     """
 
     world_class: UserFunction

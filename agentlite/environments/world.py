@@ -103,7 +103,7 @@ class World:
         return list(self._ask("turn_scores"))
 
     def state(self) -> Any:
-        """Equal states are the same place; None where the world has no `state`."""
+        """Equal as long as no call has changed anything; None where the world has no `state`."""
         return self._ask("state")
 
     def _ask(self, method: str, *arguments: object) -> Any:

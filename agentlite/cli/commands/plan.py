@@ -62,7 +62,7 @@ def _plan(options: PlanOptions) -> None:
     flags = {key: value for key, value in (("model", model), ("data", options.data)) if value}
     # a card that is not this machine's is planned anew, whatever a stage was begun with
     target = RunTarget(Path(options.run), command, force=bool(options.fit))
-    resolved = settle(command, options.given(flags), target, machine)
+    resolved = settle(command, options.user_settings(flags), target, machine)
 
     settings = resolved.settings
     name = model_of(settings)
