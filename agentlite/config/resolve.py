@@ -192,9 +192,9 @@ def profile_section(profile: str, command: str) -> dict[str, Any]:
     """What a profile sets for a command. Raises UserError 2 for a profile that is not there."""
     path = config_folder() / f"{profile}.yaml"
     if not path.exists():
-        known = sorted(path.stem for path in config_folder().glob("*.yaml"))
+        names = sorted(path.stem for path in config_folder().glob("*.yaml"))
         raise UserError(
-            f"no profile '{profile}'.", f"Known: {AUTO}, {', '.join(known)}.", location="--profile"
+            f"no profile '{profile}'.", f"Known: {AUTO}, {', '.join(names)}.", location="--profile"
         )
     return _section(path, command)
 

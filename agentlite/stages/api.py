@@ -102,8 +102,7 @@ def settle(
     resolved = resolve(command, user_settings, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
-    planned = by_memory(command, resolved, target, machine)
-    return resolve(command, user_settings, inherited, planned)
+    return resolve(command, user_settings, inherited, by_memory(command, resolved, target, machine))
 
 
 def execute(command: str, settings: object, target: RunTarget) -> Result:

@@ -102,9 +102,8 @@ class TaskSampling:
         # Rollouts are numbered on from step to step: with 4 a step, in groups of 2, step 3 has 12
         # and 13 of its first task and 14 and 15 of its second; `number // 4` is the step.
         setup, group_size = self.agent.setup, self.settings.group_size
-        first = step * self.step_size
         waiting = [
-            (self.agent.tasks[index], first + group * group_size + number)
+            (self.agent.tasks[index], step * self.step_size + group * group_size + number)
             for group, index in enumerate(self.schedule.select(groups, step))
             for number in range(group_size)
         ]
@@ -117,8 +116,7 @@ class TaskSampling:
                 logprobs[prompt.key, prompt.turn] = answer.log_probabilities
                 yield answer
 
-        ended = roll(setup, waiting, answer_prompts, self.step_size)
-        by_key = {rollout.key: rollout for rollout in ended}
+        by_key = {r.key: r for r in roll(setup, waiting, answer_prompts, self.step_size)}
         rollouts = [
             self.scorer.add_rewards(by_key[RolloutKey(task.id, number)]) for task, number in waiting
         ]

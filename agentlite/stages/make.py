@@ -61,22 +61,22 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             "Take all with --split all, or write one line for each task.",
             location=settings.tasks or f"--env {settings.env}",
         )
-    wanted = counts(settings.shares, settings.num_dialogs)
+    counts = dialog_counts(settings.shares, settings.num_dialogs)
     new_world = partial(
         World, env.world_class, WorldLimits(settings.call_seconds, settings.world_memory)
     )
 
     def work() -> Work:
-        stage = yield {"tasks": len(tasks), "wanted": wanted}
+        stage = yield {"tasks": len(tasks), "wanted": counts}
         stage.set_aside_changed(BLUEPRINTS)
         stage.expect_rows(BLUEPRINTS, settings.num_dialogs)
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
             path = stage.folder / BLUEPRINTS
-            searches = find_blueprints(settings, new_world, tasks, wanted, path, advance)
+            searches = find_blueprints(settings, new_world, tasks, counts, path, advance)
         not_found = Counter(kind for kind, blueprint in searches if not blueprint)
         _refuse_none_found(settings, not_found)
         blueprints = {blueprint.id: blueprint for _, blueprint in searches if blueprint}.values()
-        rows = [row_of(each, plain_dialog(each, settings.seed)) for each in blueprints]
+        rows = [row_of(b, plain_dialog(b, settings.seed)) for b in blueprints]
         write_rows(stage.folder / DIALOGS, rows)
         calls = [call.call for blueprint in blueprints for call in blueprint.calls]
         figures = {
@@ -105,7 +105,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{figures['kept']} of {figures['wanted']} dialogs"
 
 
-def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
+def dialog_counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
     """How many dialogs of each kind: the largest remainders are rounded up."""
     shares = shares or {kind: 2.0 if kind in OFTEN else 1.0 for kind in KINDS}
     unknown = [kind for kind in shares if kind not in KINDS]
@@ -121,18 +121,18 @@ def find_blueprints(
     settings: MakeSettings,
     new_world: NewWorld,
     tasks: Sequence[EnvironmentTask],
-    wanted: Mapping[str, int],
+    counts: Mapping[str, int],
     path: Path,
     advance: Callable[[int], None],
 ) -> list[tuple[str, Blueprint | None]]:
-    """By kind, a blueprint for each dialog that is wanted; None where no walk leads to one. Those
+    """By kind, a blueprint for each dialog of `counts`; None where no walk leads to one. Those
     on disk are not looked for again.
     """
     searches: list[tuple[str, Blueprint | None]] = []
     keys: set[str] = set()  # of the blueprints so far, of which none is to be a copy
     with Appender(path) as file, new_world() as world:
         stored = {(row["kind"], row["number"]): row["blueprint"] for row in read_rows(path)}
-        for kind, number in ((kind, n) for kind, count in wanted.items() for n in range(count)):
+        for kind, number in ((kind, n) for kind, count in counts.items() for n in range(count)):
             if (kind, number) in stored:
                 blueprint = msgspec.convert(stored[kind, number], Blueprint | None)
             else:

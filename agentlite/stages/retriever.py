@@ -5,7 +5,7 @@ same others for every query.
 """
 
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from math import log2
@@ -122,13 +122,13 @@ def _read_data(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
         pool, examples, problems = read_pool(chain.from_iterable(records.values()), files)
         by_split = {split: queries(records[split], pool) for split in SPLITS}
         held_out = {normalize(query.text) for query in (*by_split["dev"], *by_split["test"])}
-        learned = [
+        to_learn = [
             example
             for example in examples
             if held_out.isdisjoint(map(normalize, questions(example)))
         ]
-        by_split["train"] += queries(learned, pool)
-    if count := len(examples) - len(learned):
+        by_split["train"] += queries(to_learn, pool)
+    if count := len(examples) - len(to_learn):
         problem = f"{count} examples ask what dev or test ask: not learned"
         problems.append({"location": "--tools", "code": "held out", "problem": problem})
     if trains and not any(query.tool_indices for query in by_split["train"]):
@@ -214,9 +214,8 @@ def measure(
     rankings.jsonl; returns the figures of the former.
     """
     queries, pool, best = data.queries["test"], data.pool, [*rankers][-1]
-    title = f"retriever: ranking {len(pool.tools)} tools for {len(queries)} questions"
-    with console.waiting(title):
-        texts = [query.text for query in queries]
+    texts = [query.text for query in queries]
+    with console.waiting(f"retriever: ranking {len(pool.tools)} tools for {len(texts)} questions"):
         tool_scores = {name: ranker(texts) for name, ranker in rankers.items()}
         scores = {
             name: scores_by_name(rows, pool.name_indices, len(pool.names))
@@ -295,14 +294,13 @@ def _gain(ranks: Iterable[int]) -> float:
 
 def metric_values(queries: Sequence[Query], by_size: Ranks, k: int) -> Values:
     """Recall at every size of the pool, the other metrics at the largest."""
-    values: Values = {}
+    values: Values = defaultdict(lambda: defaultdict(list))
     for size, by_method in by_size.items():
         for method, rankings in by_method.items():
-            for query, ranked in zip(queries, rankings, strict=True):
-                for name, value in metrics(ranked, len(query.names), k).items():
+            for query, query_ranks in zip(queries, rankings, strict=True):
+                for name, value in metrics(query_ranks, len(query.names), k).items():
                     if name.startswith(MAIN_METRIC) or size == max(by_size):
-                        of_methods = values.setdefault(f"{name} of {size}", {})
-                        of_methods.setdefault(method, []).append(value)
+                        values[f"{name} of {size}"][method].append(value)
     return values
 
 
@@ -338,13 +336,9 @@ def differences(
         for figure, of_methods in values.items()
         if figure.startswith(MAIN_METRIC)
     }
-    rows, pairs_of_values = [], []
-    for figure, of_methods in by_step.items():
-        for name in of_methods:
-            if name != best:
-                rows.append({"metric": figure, "first": name, "second": best})
-                pairs_of_values.append((of_methods[name], of_methods[best]))
+    others = [(figure, name) for figure in by_step for name in by_step[figure] if name != best]
+    both = [(by_step[figure][name], by_step[figure][best]) for figure, name in others]
     return [
-        {**row, **to_builtins(difference)}
-        for row, difference in zip(rows, paired_differences(pairs_of_values, seed), strict=True)
+        {"metric": figure, "first": name, "second": best, **to_builtins(difference)}
+        for (figure, name), difference in zip(others, paired_differences(both, seed), strict=True)
     ]

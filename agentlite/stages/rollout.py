@@ -140,12 +140,11 @@ def rollout_settings(settings: msgspec.Struct, **changed: object) -> RolloutSett
 
 def find_actor(settings: RolloutSettings, run: Path, plan: Plan | None) -> Source:
     """The model that acts, or that servers have; of the gold, the one whose template it takes."""
-    name = protocol_model(settings.model, behind_servers=bool(settings.endpoint))
+    base = protocol_model(settings.model, behind_servers=bool(settings.endpoint))
     if settings.endpoint:
-        is_named = settings.model not in (GOLD, DEFAULT_MODEL)
-        model = settings.model if is_named else ""
-        return remote_source(model, settings, find_model(name, run))
-    return find_model(name, run, plan)
+        name = "" if settings.model in (GOLD, DEFAULT_MODEL) else settings.model
+        return remote_source(name, settings, find_model(base, run))
+    return find_model(base, run, plan)
 
 
 def prepare(settings: RolloutSettings, source: Source, run: Path) -> Agent:

@@ -124,10 +124,10 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         replies = teacher.ask(endpoints, questions, settings, path, "templates: written")
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
         drafts = [_read_draft(number, reply, template) for number, reply in enumerate(replies)]
-        written = [draft.template for draft in drafts if not draft.fault]
+        prompt_templates = [draft.template for draft in drafts if not draft.fault]
         judge_run = None
-        if written:
-            protocols = {**benchmark, **{each.name: each.protocol for each in written}}
+        if prompt_templates:
+            protocols = {**benchmark, **{t.name: t.protocol for t in prompt_templates}}
             texts, judged = _answer(settings, endpoints, judge, protocols, records, stage.folder)
             judge_run = judged.run
             drafts = [
@@ -311,8 +311,8 @@ def _measure(
     name, protocol = draft.template.name, draft.template.protocol
 
     def by_record(protocol_name: str) -> dict[str, int]:
-        keys = {record.id: f"{protocol_name} {record.id}" for record in records}
-        return {id: scores[key] for id, key in keys.items() if key in scores}
+        ids = (record.id for record in records)
+        return {id: scores[key] for id in ids if (key := f"{protocol_name} {id}") in scores}
 
     own_scores, other_scores = by_record(name), [by_record(other) for other in benchmark]
     points = {

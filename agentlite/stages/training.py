@@ -60,13 +60,12 @@ def train_stage(
         digests["deepspeed"] = file_digest(find_config_file(settings.deepspeed))
         digests["processes"] = str(distributed.world_size())
     plan = plan_of(command, settings, digests, protocol=protocol)
-    # only these can be refused; without them the rows are read first, which takes no libraries
-    passes_on = bool(settings.trl or settings.peft)
 
     def work() -> Work:
         if not target.dry_run:
             processes.start_others()  # the checks above were the first process's alone
-        if passes_on:
+        # only these can be refused; without them the rows are read first, which takes no libraries
+        if settings.trl or settings.peft:
             trainer.check(command, settings)
         with closing(training):  # a dry run ends at its yield, with functions of the user's open
             forecast, longest = next(training)

@@ -213,12 +213,11 @@ def differences(old: Plan, new: Plan) -> list[str]:
                 if prefix == "input " and key in before and key in after and Path(key).is_file():
                     changes.append(f"{key} has changed since")
                     continue
-                old_text, new_text = _value_text(before.get(key)), _value_text(after.get(key))
-                changes.append(f"{prefix}{key} {old_text} -> {new_text}")
+                changes.append(f"{prefix}{key} {_text(before.get(key))} -> {_text(after.get(key))}")
     return changes
 
 
-def _value_text(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "absent"
     is_digest = isinstance(value, str) and len(value) == 64

@@ -15,7 +15,7 @@ from agentlite.environments.registry import environment
 from agentlite.environments.synthesis.blueprint import KINDS, Blueprint, carry_out
 from agentlite.environments.world import LIMITS, World
 from agentlite.stages import make as stage
-from agentlite.stages.make import counts, key_figure
+from agentlite.stages.make import dialog_counts, key_figure
 
 FILES = ("blueprints.jsonl", "dialogs.jsonl", "stats.json")
 
@@ -51,7 +51,7 @@ def test_all_kinds_are_made_in_their_shares(made):
     folder, result = made
     assert result.outputs == [*FILES]
     figures = result.figures
-    assert figures["kinds"] == counts({}, 40) and figures["kept"] == 40
+    assert figures["kinds"] == dialog_counts({}, 40) and figures["kept"] == 40
     assert Counter(row["meta"]["kind"] for row in dialogs(folder)) == figures["kinds"]
     assert figures["not_found"] == {}
     assert figures["verified"] == {"results": 40, "state": 40}
@@ -171,8 +171,8 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
 
 def test_counts_add_up_whatever_the_shares():
     for number in (1, 7, 40, 101):
-        assert sum(counts({}, number).values()) == number
-    assert counts({"single": 1.0, "no_tool": 2.0}, 4) == {"single": 1, "no_tool": 3}
+        assert sum(dialog_counts({}, number).values()) == number
+    assert dialog_counts({"single": 1.0, "no_tool": 2.0}, 4) == {"single": 1, "no_tool": 3}
 
 
 @pytest.mark.long
