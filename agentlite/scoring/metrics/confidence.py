@@ -20,6 +20,7 @@ Counts = TypeVar("Counts", bound=tuple[int, ...])  # a NamedTuple
 RESAMPLES = 2000
 BATCH = 100  # resamples in memory
 FLIPS = 10_000  # of the signs of changes, where not all that can be are counted
+EXACT_SUM = 20_000  # of all changes, up to which they are: an environment's reward may be millions
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -180,15 +181,16 @@ def sign_flip_p(changes: Sequence[float], seed: int) -> float:
     """The p of the sign-flip test (Fisher's randomization test for pairs): if it made no difference
     which of two models gave which answers of a record, how likely is a sum so far from 0?
 
-    Exact where the changes are whole numbers, which those of right and wrong answers are; with one
-    step a record it is then McNemar's exact test (Psychometrika 12, 1947). Otherwise of FLIPS
-    random flips, so that it is never below 1 / (FLIPS + 1).
+    Exact where the changes are whole numbers, which those of right and wrong answers are, and at
+    most EXACT_SUM in all; with one step a record it is then McNemar's exact test (Psychometrika 12,
+    1947). Otherwise of FLIPS random flips, so that it is never below 1 / (FLIPS + 1).
     """
     import numpy
 
     sizes = Counter(abs(change) for change in changes if change)
     observed = abs(sum(changes)) * (1 - 1e-9)  # sums of floats that are equal may differ a little
-    if all(float(size).is_integer() for size in sizes):
+    total = sum(size * count for size, count in sizes.items())
+    if total <= EXACT_SUM and all(float(size).is_integer() for size in sizes):
         chances = numpy.array([1.0])  # of every sum of changes so far, from the lowest one up
         for size, count in sizes.items():
             spread = numpy.zeros(2 * int(size) * count + 1)
