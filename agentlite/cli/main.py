@@ -178,7 +178,8 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
             return click.UsageError(f"Write it as --set {command}.{key}={example}", error.ctx)
     options = [name for p in error.ctx.command.get_params(error.ctx) for name in p.opts]
     names = [name for name in options if name.startswith("--")]
-    help_hint = f"`{error.ctx.command_path} --help-all` lists them all."
+    page = "--help-all" if "--help-all" in names else "--help"  # `agentlite` itself has one page
+    help_hint = f"`{error.ctx.command_path} {page}` lists them all."
     fix = suggest(error.option_name, names, fallback=help_hint)
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 

@@ -36,6 +36,7 @@ MISTAKES = [
     Mistake("train rows.jsonl", 2, "Did you mean 'sft'?"),
     Mistake("sft --lora-rank 8", 2, "Did you mean '--lora-r'?"),
     Mistake("sft --xyzzy 8", 2, "`agentlite sft --help-all` lists them all"),
+    Mistake("--xyzzy", 2, "`agentlite --help` lists them all"),
     Mistake("sft --lr fast", 2, '"fast" does not fit FLOAT: Expected `float`'),
     Mistake("sft --model smollm2-135 --out other", 5, "Did you mean 'smollm2-135m'?"),
     Mistake("sft --alpha 8", 2, "Write it as --set sft.lora_alpha=32"),
