@@ -101,7 +101,7 @@ def main() -> None:
     except BrokenPipeError:
         _exit_broken_pipe()
     except click.ClickException as error:
-        error = _with_nearest(error)
+        error = _with_suggestion(error)
         error.show()
         context = error.ctx if isinstance(error, click.UsageError) else None
         location = context.command_path if context else ""
@@ -163,7 +163,7 @@ def _refuse_unknown(words: list[str]) -> None:
         raise click.UsageError(f"no command '{words[0]}'. {fix}")
 
 
-def _with_nearest(error: click.ClickException) -> click.ClickException:
+def _with_suggestion(error: click.ClickException) -> click.ClickException:
     """With the option that is meant, by the names that other tools have for it as well."""
     from agentlite.config.fields import NO_FLAG, as_text
     from agentlite.config.settings import fields
