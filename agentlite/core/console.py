@@ -63,7 +63,7 @@ def row_notice(line: str) -> None:
 
 
 def redact(text: str) -> str:
-    """Without the keys of the environment, what looks like one, and the password in an address."""
+    """The text without the keys of the environment, what looks like one, and passwords of URLs."""
     secrets = {value.strip() for key, value in os.environ.items() if key.endswith(SECRET_ENDINGS)}
     for secret in sorted(secrets, key=len, reverse=True):  # one may hold another
         text = text.replace(secret, "(hidden)") if len(secret) >= 8 else text

@@ -8,5 +8,5 @@ def world_size() -> int:
 
 
 def is_first() -> bool:
-    """Whether this one reads, decides, writes and speaks for all."""
+    """Whether this process is the one that reads, decides, writes and speaks for all."""
     return os.environ.get("RANK", "0") == "0"

@@ -59,7 +59,7 @@ def require(
 
 
 def install_fix(command: str) -> str:
-    """The fix, as this installation has it."""
+    """The fix for a missing package, as this installation has it."""
     setup = "`bash scripts/setup.sh --all`, or " if SETUP.exists() else ""
     return f"Run {setup}`{adapt_pip_command(command)}`."
 

@@ -100,7 +100,7 @@ def schema_problem(schema: Schema) -> str:
 
 
 def is_too_deep(value: object, deepest: int = DEEPEST) -> bool:
-    """Whether it has more than so many levels of objects and lists."""
+    """Whether a value has more than `deepest` levels of objects and lists."""
     level: list[Any] = [value]  # one level at a time: recursion would end at Python's own limit
     for _ in range(deepest):
         level = [
@@ -147,7 +147,7 @@ def _type_names(schema: Schema) -> list[str]:
 
 
 def is_of_types(value: object, types: set[type]) -> bool:
-    """Strictly: a bool is not an int. But an int is accepted as a float."""
+    """Whether a value has one of the types. A bool is not an int, but an int counts as a float."""
     return type(value) in types or (type(value) is int and float in types)
 
 

@@ -33,10 +33,10 @@ def ask_once(
     begin: Callable[[int], None] = lambda rows: None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> list[KeptReply]:
-    """One to each question, in order. Equal questions have the same reply; those in `file` are not
-    asked again, and each is there before the next one is read. One without a text is asked again
-    next time, unless `keep_all`. `begin` is called before the first question, with the number of
-    replies that there will be. Raises UserError 8 where no server answers any more.
+    """A reply to each question, in order. Equal questions have the same reply; those in `file` are
+    not asked again, and each is there before the next one is read. One without a text is asked
+    again next time, unless `keep_all`. `begin` is called before the first question, with the number
+    of replies that there will be. Raises UserError 8 where no server answers any more.
     """
     address, model = endpoints[0].address, endpoints[0].model
     keys = [digest(canonical([address, model, *question])) for question in questions]

@@ -126,7 +126,7 @@ def check_endpoint(endpoint: Endpoint, location: str) -> None:
 
 
 def _key(endpoint: Endpoint) -> str:
-    """Read where it is needed, and put nowhere but into the request."""
+    """The key, read where it is needed, and put nowhere but into the request."""
     return os.environ.get(endpoint.key, "").strip()
 
 

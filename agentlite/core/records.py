@@ -112,7 +112,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
 
     @cached_property
     def id(self) -> str:
-        """Its content, hashed: the same dialog has the same id on any machine."""
+        """The content, hashed: the same dialog has the same id on any machine."""
         content = (self.messages, [tool.function for tool in self.tools], self.gold)
         return digest(canonical(msgspec.to_builtins(content, str_keys=True)))
 
@@ -365,7 +365,7 @@ def to_row(record: Record) -> dict[str, object]:
 
 
 def from_row(row: dict[str, Any]) -> Record:
-    """The way back. Raises msgspec.ValidationError with the path of what does not fit."""
+    """The record of a row. Raises msgspec.ValidationError with the path of what does not fit."""
     return Record(
         messages=tuple(read_message(message) for message in row["messages"]),
         tools=tuple(msgspec.convert(tool["function"], Tool) for tool in json.loads(row["tools"])),
@@ -385,7 +385,7 @@ def text_or_json(value: object) -> str:
 
 
 def wire_calls(calls: Sequence[Call]) -> list[dict[str, object]]:
-    """As OpenAI writes them."""
+    """Calls as OpenAI writes them."""
     return [
         {
             "id": call.id,

@@ -56,7 +56,7 @@ def write_error(path: Path, error: OSError) -> UserError:
 
 
 def disk_fix(error: OSError) -> str:
-    """What to do about what the system refuses."""
+    """What to do where the system refuses to write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free some space, or give another folder (--run FOLDER); then run the command again."
     return "Repair what it names, or give another folder (--run FOLDER); then run it again."
@@ -133,7 +133,7 @@ def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 def row_file(folder: Path, name: str) -> Path:
-    """`name` with the suffix it was written with: a reader takes either."""
+    """The path of the rows `name`, with the suffix that they have: a reader takes either."""
     jsonl, parquet = folder / f"{name}.jsonl", folder / f"{name}.parquet"
     return parquet if parquet.exists() and not jsonl.exists() else jsonl
 

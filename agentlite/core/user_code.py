@@ -111,7 +111,7 @@ class UserCode:
         self.child = None
 
     def _receive(self, seconds: float) -> tuple[Any, str]:
-        """Where there will be none, the child is stopped, and the problem says what it did."""
+        """Where no answer will come, the child is stopped, and the problem says what it did."""
         try:
             if self.connection.poll(min(seconds, LONGEST_WAIT)):
                 return msgspec.json.decode(self.connection.recv_bytes(), type=tuple[Any, str])
@@ -212,7 +212,7 @@ def _end_with_parent() -> None:
 
 
 def _load(user_functions: Iterable[UserFunction]) -> dict[str, Callable[..., Any]]:
-    """The functions by name."""
+    """The functions by name. Raises UserError 2."""
     functions: dict[str, Callable[..., Any]] = {}
     modules: dict[str, Any] = {}
     for file, function in user_functions:

@@ -219,7 +219,7 @@ def check_input(value: object) -> None:
 
 
 def call_mark(text: str) -> tuple[str, str] | None:
-    """The model whose form it is, and the mark."""
+    """The model in whose form a text calls a tool, and the mark; None for other texts."""
     if not any(hint in text for hint in CALL_HINTS):
         return None
     for model, pattern in CALL_PATTERNS.items():

@@ -75,7 +75,7 @@ class Mixture(NamedTuple):
 
     @property
     def heaviest(self) -> Protocol:
-        """Of a model that was trained in several, the one that it has seen most of."""
+        """Of a model that was trained in several protocols, the one that it has seen most of."""
         return self.protocols[max(self.weights, key=self.weights.__getitem__)]
 
     def for_template(self, template: Template) -> "Mixture":
@@ -167,7 +167,7 @@ def _split_setting(setting: str) -> Iterator[tuple[str, str]]:
 
 
 def _find_protocols(name: str) -> list[Protocol]:
-    """Several for a folder of prompt templates."""
+    """The protocol of a name; several for a folder of prompt templates."""
     if name in PROTOCOLS:
         return [PROTOCOLS[name]]
     if name.startswith("{"):

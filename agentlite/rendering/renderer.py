@@ -69,7 +69,7 @@ class _Dialog(NamedTuple):
 
     @property
     def answers(self) -> list[int]:
-        """Where the assistant speaks."""
+        """The indices of the turns of the assistant."""
         return [i for i, turn in enumerate(self.turns) if turn.message["role"] == "assistant"]
 
     def text(self, count: int) -> str:
@@ -239,7 +239,7 @@ def _exchanges(
 
 
 def _earlier_spans(dialog: _Dialog, indices: Sequence[int], prompt: str) -> list[Span]:
-    """Those of the assistant's turns in a prompt, found by what each begins with; none where the
+    """The spans of the turns in a prompt, found by what each begins with; none where the
     template writes its history otherwise: then render() makes a row of each step.
     """
     template = dialog.template

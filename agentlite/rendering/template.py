@@ -411,7 +411,7 @@ class Template:
 
 
 def read_template(name: str, folder: Path) -> Template:
-    """From the files of a tokenizer."""
+    """The template of a model, from the files of its tokenizer. Raises UserError 5."""
 
     def refusal(problem: str, fix: str = "") -> UserError:
         return UserError(problem, fix, location=str(folder), exit_code=MODEL)
@@ -455,7 +455,7 @@ def _tokenizer(content: bytes) -> "Tokenizer":
 
 
 def shared_length(text: str, other: str) -> int:
-    """How many characters the two begin with alike."""
+    """How many characters the two texts begin with alike."""
     length = min(len(text), len(other))
     return next((i for i in range(length) if text[i] != other[i]), length)
 

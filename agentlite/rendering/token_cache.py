@@ -109,7 +109,7 @@ def remove_prefix(tokenizer: "Tokenizer") -> tuple["Tokenizer", bool]:
 
 
 def _remove_prefix_of(component: Any) -> Any:
-    """A normalizer or pre-tokenizer as tokenizer.json describes it; None if nothing is left."""
+    """A normalizer or pre-tokenizer without its prefix; None if nothing is left."""
     for key in ("normalizers", "pretokenizers"):
         if key in component:
             return {**component, key: list(filter(None, map(_remove_prefix_of, component[key])))}
@@ -151,5 +151,5 @@ def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
 
 
 def describe(component: Any) -> dict[str, Any]:
-    """As tokenizer.json describes it."""
+    """A normalizer or pre-tokenizer as tokenizer.json describes it; {} for none."""
     return dict(json.loads(component.__getstate__())) if component else {}

@@ -96,7 +96,7 @@ class NativeCalls(NamedTuple):
 
 
 def _with_any_digits(text: str) -> str:
-    """Digits are those of an id or of a call's number, which differ."""
+    """A pattern of the text. Its digits are those of an id or of a call's number, which differ."""
     return re.sub(r"\d+", r"\\w+", re.escape(text))
 
 
@@ -130,7 +130,7 @@ def read_literal(text: str, position: int, quotes: tuple[str, str]) -> tuple[Any
 
 
 def _skip_mark(text: str, position: int, mark: str) -> int:
-    """Behind blanks, a mark and blanks."""
+    """The position behind blanks, a mark and blanks. Raises ValueError for another mark."""
     if not (match := re.compile(rf"\s*{re.escape(mark)}\s*").match(text, position)):
         raise ValueError(f"no {mark}")
     return match.end()
@@ -144,7 +144,7 @@ def _coerce(text: str, schema: Schema) -> Any:
 
 
 def native_calls(template: Template) -> NativeCalls | None:
-    """None where a template writes no calls, or in a form that nothing tells from words."""
+    """How a template writes calls; None for none, or a form that nothing tells from words."""
     try:
         opening = _opening(template)
         endings = _endings_of_objects(template) or _endings_of_arguments(template)
@@ -182,7 +182,7 @@ def _opening(template: Template) -> str:
 
 
 def _endings_of_objects(template: Template) -> dict[str, dict[str, str]]:
-    """Of a form that writes all arguments as one object of JSON; else nothing."""
+    """The endings of a form that writes all arguments as one object of JSON; {} for others."""
     arguments = {KEYS[0]: TEXTS[0]}
     endings: dict[str, dict[str, str]] = {"name": {}, "object": {}}
     for text, next_part in _texts_behind_names(template, arguments):
@@ -200,7 +200,7 @@ def _endings_of_objects(template: Template) -> dict[str, dict[str, str]]:
 
 
 def _endings_of_arguments(template: Template) -> dict[str, dict[str, str]]:
-    """Of a form that writes each argument for itself."""
+    """The endings of a form that writes each argument for itself."""
     endings: dict[str, dict[str, str]] = {"name": {}, "key": {}, "text": {}, "literal": {}}
     for kind, values in (("text", TEXTS), ("literal", NUMBERS)):
         first, second = map(str, values)

@@ -117,7 +117,7 @@ class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
     tools: str = "json"
 
     def check(self) -> "PromptTemplate":
-        """Raises ValueError for one that cannot be used."""
+        """The template itself. Raises ValueError for one that cannot be used."""
         if not NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not a name of letters, digits, '_', '-' and '.'")
         for key, value, table in (("calls", self.calls, FORMATS), ("tools", self.tools, LISTINGS)):
@@ -167,7 +167,7 @@ def slot_problem(text: str) -> tuple[str, str]:
 
 
 def read_templates(path: Path) -> list[PromptTemplate]:
-    """That of a file, or those of a folder in the order of their names."""
+    """The template of a file, or those of a folder in the order of their names."""
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
     if not files:
         raise UserError(
@@ -188,7 +188,7 @@ def read_templates(path: Path) -> list[PromptTemplate]:
 
 
 def from_text(name: str, text: str) -> PromptTemplate:
-    """What a file says. Raises ValueError for one that cannot be used."""
+    """The template of a file's text. Raises ValueError for one that cannot be used."""
     head, bracket, rest = text.partition("<")
     settings = {}
     for line in filter(None, map(str.strip, head.splitlines())):
@@ -200,12 +200,12 @@ def from_text(name: str, text: str) -> PromptTemplate:
 
 
 def to_text(template: PromptTemplate) -> str:
-    """The content of its file."""
+    """The text of the file of a template."""
     return f"calls: {template.calls}\ntools: {template.tools}\n\n{template.text}\n"
 
 
 def from_setting(text: str) -> PromptTemplate:
-    """One that a plan holds. Raises ValueError."""
+    """A template that a plan holds, as JSON. Raises ValueError."""
     return msgspec.json.decode(text, type=PromptTemplate).check()
 
 
