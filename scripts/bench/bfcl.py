@@ -69,20 +69,20 @@ def mutate(value: Any, draw: random.Random) -> Any:
     if isinstance(value, list | dict) and value and draw.random() < 0.5:
         keys = list(value) if isinstance(value, dict) else range(len(value))
         key = draw.choice(list(keys))
-        changed = value.copy()
-        changed[key] = mutate(value[key], draw)
-        return changed
+        copy = value.copy()
+        copy[key] = mutate(value[key], draw)
+        return copy
     return draw.choice(MUTATIONS[type(value)] + MUTATIONS[object])(value, draw)
 
 
 def _cut(text: str, draw: random.Random) -> str:
-    at = draw.randrange(len(text) + 1)
-    return text[:at] + text[at + 1 :]
+    index = draw.randrange(len(text) + 1)
+    return text[:index] + text[index + 1 :]
 
 
 def _put(text: str, draw: random.Random) -> str:
-    at = draw.randrange(len(text) + 1)
-    return text[:at] + draw.choice(" ,./-_*^'\"é\nLf0") + text[at:]
+    index = draw.randrange(len(text) + 1)
+    return text[:index] + draw.choice(" ,./-_*^'\"é\nLf0") + text[index:]
 
 
 def _without(pairs: dict[str, Any], draw: random.Random) -> dict[str, Any]:
@@ -166,25 +166,25 @@ def vary_calls(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -
         ]
     )
     calls = [(name, dict(arguments)) for name, arguments in calls]
-    at = draw.randrange(len(calls)) if calls else 0
+    index = draw.randrange(len(calls)) if calls else 0
     if not calls or kind == "none":
         return "none", []
-    name, arguments = calls[at]
-    offered = [tool["name"] for tool in tools]
+    name, arguments = calls[index]
+    names = [tool["name"] for tool in tools]
     if kind == "order":
         draw.shuffle(calls)
     elif kind == "fewer":
-        del calls[at]
+        del calls[index]
     elif kind == "more":
-        calls.insert(draw.randrange(len(calls) + 1), (draw.choice([name, *offered]), arguments))
+        calls.insert(draw.randrange(len(calls) + 1), (draw.choice([name, *names]), arguments))
     elif kind == "name":
-        calls[at] = (
-            draw.choice([*offered, name.upper(), name.replace(".", "_"), f"{name}s", ""]),
+        calls[index] = (
+            draw.choice([*names, name.upper(), name.replace(".", "_"), f"{name}s", ""]),
             arguments,
         )
     elif kind == "extra":
-        known = [key for tool in tools for key in tool["parameters"]["properties"]]
-        arguments[draw.choice([*known, "extra"])] = draw.choice([1, "x", None, True, [], 0.5])
+        keys = [key for tool in tools for key in tool["parameters"]["properties"]]
+        arguments[draw.choice([*keys, "extra"])] = draw.choice([1, "x", None, True, [], 0.5])
     elif arguments:
         key, other = draw.choice(list(arguments)), draw.choice(list(arguments))
         if kind == "drop":
@@ -211,8 +211,8 @@ def cases(count: int, seed: int) -> Iterator[dict[str, Any]]:
                 yield {"category": category, "row": number, "kind": "gold", "calls": gold}
                 pool.append((category, number, row["function"], gold))
     by_category: dict[str, list[Any]] = {}
-    for case in pool:
-        by_category.setdefault(case[0], []).append(case)
+    for entry in pool:
+        by_category.setdefault(entry[0], []).append(entry)
     for _ in range(count):
         category, number, tools, gold = draw.choice(by_category[draw.choice(list(by_category))])
         kinds, calls = [], gold
@@ -261,8 +261,8 @@ def ours(cases: list[dict[str, Any]]) -> tuple[list[str], float]:
     verdicts = []
     for case, calls in zip(cases, calls_by_case, strict=True):
         category = case["category"]
-        right = is_right(category, calls, *gold_and_tools[category, case["row"]])
-        verdicts.append("" if right else "wrong")
+        is_correct = is_right(category, calls, *gold_and_tools[category, case["row"]])
+        verdicts.append("" if is_correct else "wrong")
     return verdicts, len(verdicts) / (time.process_time() - began)
 
 
@@ -341,7 +341,7 @@ def compare(
     cases: list[dict[str, Any]], our_verdicts: list[str], their_verdicts: list[str]
 ) -> dict[str, Any]:
     table: dict[str, Counter[str]] = {}
-    shown = 0
+    printed = 0
     for case, our, their in zip(cases, our_verdicts, their_verdicts, strict=True):
         equal = (our == "") == (their == "")
         for name in (case["category"], case["kind"], "all"):
@@ -354,7 +354,7 @@ def compare(
                     "raises": their.startswith("raises"),
                 }
             )
-        if not equal and (shown := shown + 1) <= SHOWN:
+        if not equal and (printed := printed + 1) <= SHOWN:
             print(f"{case}\n  ours: {our!r}  theirs: {their!r}", file=sys.stderr)
     return {"by": table}
 

@@ -162,8 +162,8 @@ def main() -> int:
             else:
                 console.notice(f"{name}: is there already; --again measures it again")
     show(results)
-    wanted = [results.get(name, {}).get(card.name) for name in options.cell or CELLS]
-    return 0 if all(is_settled(result) for result in wanted if result) else 1
+    chosen_results = [results.get(name, {}).get(card.name) for name in options.cell or CELLS]
+    return 0 if all(is_settled(result) for result in chosen_results if result) else 1
 
 
 def _options() -> argparse.Namespace:
@@ -294,15 +294,15 @@ def figures(cell: Cell, toy: bool, card: Card, side: str, output: dict[str, Any]
     if not (math.isfinite(first) and math.isfinite(last) and output["tokens"]):
         problem = f"losses from {first} to {last}, {output['tokens']} tokens: nothing to measure"
         return {"error": problem, "out_of_memory": False}
-    load, real = loads(cell, toy)
-    once = real._replace(regime=real.regime._replace(checkpoints="none"))
+    planned_load, computed_load = loads(cell, toy)
+    load_once = computed_load._replace(regime=computed_load.regime._replace(checkpoints="none"))
     rate = output["tokens"] / sum(output["seconds"])
     result = {
         "tokens_a_second": round(rate, 1),
         "seconds_a_step": round(statistics.mean(output["seconds"]), 4),
         "steps": output["steps"],
-        "mfu": round(share_of_peak(rate, operations(once), card.speed), 4),
-        "hfu": round(share_of_peak(rate, operations(real), card.speed), 4),
+        "mfu": round(share_of_peak(rate, operations(load_once), card.speed), 4),
+        "hfu": round(share_of_peak(rate, operations(computed_load), card.speed), 4),
         **output["gib"],
         "first_loss": first,
         "last_loss": last,
@@ -311,7 +311,7 @@ def figures(cell: Cell, toy: bool, card: Card, side: str, output: dict[str, Any]
     if side == "plain":
         return result
     # torch knows nothing of the CUDA context
-    planned = (memory(load).total - load.regime.overhead) / GIB
+    planned = (memory(planned_load).total - planned_load.regime.overhead) / GIB
     error = planner_error(planned, output["gib"]["allocated_gib"])
     return {**result, "planned_gib": round(planned, 3), "planner_error": round(error, 4)}
 

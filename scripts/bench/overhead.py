@@ -125,8 +125,8 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
 def in_order(rows: list[Any], lengths: list[int], steps: int) -> list[Any]:
     from agentlite.engine import trainer
 
-    plan = trainer.Schedule(steps, *STEP["sft"])
-    return [rows[index] for index in trainer.row_order(lengths, plan, 0)]
+    schedule = trainer.Schedule(steps, *STEP["sft"])
+    return [rows[index] for index in trainer.row_order(lengths, schedule, 0)]
 
 
 # --- Ours: the engine, and for grpo the command itself ---

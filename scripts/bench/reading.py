@@ -97,14 +97,14 @@ def measure_reading(path: Path) -> dict[str, Any]:
                 json.loads(line)
 
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
-    part = path.with_name("part.jsonl")
+    part_file = path.with_name("part.jsonl")
     with open(path, "rb") as file:
         while lines := list(itertools.islice(file, PART)):
-            part.write_bytes(b"".join(lines))
+            part_file.write_bytes(b"".join(lines))
             for name, read in (("ours", ours), ("bare", bare)):
                 started = time.process_time()
-                read(part)
-                rates[name].append(part.stat().st_size / 1e6 / (time.process_time() - started))
+                read(part_file)
+                rates[name].append(part_file.stat().st_size / 1e6 / (time.process_time() - started))
     medians = {name: round(statistics.median(values), 1) for name, values in rates.items()}
     return {
         "megabytes": round(path.stat().st_size / 1e6),
