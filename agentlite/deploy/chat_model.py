@@ -13,7 +13,7 @@ from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.local_sampler import Listener, stream
 from agentlite.rendering import choose, mixture_of
 from agentlite.workspace.input_files import load_template
-from agentlite.workspace.lookup import find_model, system_of
+from agentlite.workspace.lookup import find_model, system_prompt_of
 
 
 class ChatModel:
@@ -48,7 +48,7 @@ class ChatModel:
         self.max_length, self.max_new_tokens = max_length, max_new_tokens
         self.name, self.source = name, find_model(name, run)
         self.template = load_template(self.source.base)
-        self.system = system_of(name, run) if system is None else system
+        self.system = system_prompt_of(name, run) if system is None else system
         trained_protocol = self.source.settings.get("protocol")
         protocol_name = protocol or trained_protocol or "auto"
         find_mixture = mixture_of if protocol_name == trained_protocol else choose

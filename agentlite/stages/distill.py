@@ -70,7 +70,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         train(),
         protocol=prompt_data.protocol,
         inputs={"data": prompt_data.digest, "teacher": teacher.digest},
-        evaluate=f" --model {shlex.quote(teacher.name)}{data_option(settings.data)}",
+        eval_options=f" --model {shlex.quote(teacher.name)}{data_option(settings.data)}",
     )
 
 

@@ -39,7 +39,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         inputs={**sampling.inputs, **function_files(settings.rewards)},
         outputs=sampling.outputs,
         keep=sampling.keep,
-        evaluate=sampling.evaluate,
+        eval_options=sampling.eval_options,
     )
 
 

@@ -55,7 +55,7 @@ class PromptSampling:
         self.source = find_learner("grpo", settings, target)
         self.prompt_data = find_prompts(settings.data, settings.split, self.source, target.run)
         self.protocol, self.inputs = self.prompt_data.protocol, {"data": self.prompt_data.digest}
-        self.evaluate = data_option(settings.data)
+        self.eval_options = data_option(settings.data)
         self.halt: list[Exception] = []
         self.tally = Tally(settings.max_failures, self.folder, HOW_TO_GO_ON)
 
@@ -80,7 +80,7 @@ class PromptSampling:
     def __enter__(self) -> Self:
         write_rows(self.folder / "records.jsonl", map(to_row, self.records.values()))
         path, model = self.folder / "rollouts.jsonl", self.folder.name
-        rows = restore_log(
+        rows = restore_rows(
             path,
             partial(read_structs, kind=TrainedAnswer),
             lambda row, steps: row.model != model or row.trained < steps,
@@ -164,7 +164,7 @@ class PromptSampling:
 Row = TypeVar("Row", bound=Struct)
 
 
-def restore_log(
+def restore_rows(
     path: Path, read: Callable[[Path], Iterable[Row]], is_kept: Callable[[Row, int], bool]
 ) -> list[Row]:
     """The rows of a log that stay where its run goes on from the newest checkpoint: those of later

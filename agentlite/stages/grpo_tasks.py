@@ -29,8 +29,8 @@ from agentlite.environments.world import World, WorldError
 from agentlite.scoring.rewards import Component, total
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.frame import Figures
-from agentlite.stages.grpo_prompts import PromptSchedule, restore_log
-from agentlite.stages.rollout import HOW_TO_GO_ON, Agent, lost_error, prepare, rollout_settings
+from agentlite.stages.grpo_prompts import PromptSchedule, restore_rows
+from agentlite.stages.rollout import HOW_TO_GO_ON, Agent, lost_error, make_agent, rollout_settings
 from agentlite.workspace.lookup import RunTarget, find_learner
 
 TASKS_TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
@@ -52,7 +52,7 @@ class TaskSampling:
         if settings.model == GOLD:
             fix = "Name a model: --model smollm2-135m, or an earlier stage."
             raise UserError("the gold cannot learn.", fix, location="--model gold")
-        agent = prepare(
+        agent = make_agent(
             rollout_settings(settings), find_learner("grpo", settings, target), target.run
         )
         self.settings, self.folder, self.agent = settings, target.folder, agent
@@ -61,7 +61,7 @@ class TaskSampling:
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
         self.count = len(agent.tasks)
         tasks = f" --tasks {shlex.quote(settings.tasks)}" if settings.tasks else ""
-        self.evaluate = f" --env {shlex.quote(settings.env)}{tasks}"
+        self.eval_options = f" --env {shlex.quote(settings.env)}{tasks}"
         self.halt: list[Exception] = []
         self.decoding = decoding_of(settings).under(agent.setup.template)
 
@@ -75,7 +75,7 @@ class TaskSampling:
     def __enter__(self) -> Self:
         write_tasks(self.folder, self.agent.tasks)
         path = self.folder / TRAJECTORIES
-        rows = restore_log(
+        rows = restore_rows(
             path, read_trajectories, lambda row, steps: row.sample < steps * self.step_size
         )
         self.file = Appender(path)

@@ -55,7 +55,7 @@ from agentlite.workspace.lookup import (
     Source,
     find_model,
     lineage,
-    system_of,
+    system_prompt_of,
 )
 from agentlite.workspace.stage_folder import StageFolder
 
@@ -67,7 +67,7 @@ ASK_AGAIN = "The same command goes on with these at that turn; or raise max_fail
 
 def run(settings: RolloutSettings, target: RunTarget) -> Result:
     """Every task is done `num_samples` times; the turns that were done are kept."""
-    agent = prepare(settings, find_actor(settings, target.run, target.old_plan), target.run)
+    agent = make_agent(settings, find_actor(settings, target.run, target.old_plan), target.run)
 
     def work() -> Work:
         tasks = len(agent.tasks)
@@ -147,7 +147,7 @@ def find_actor(settings: RolloutSettings, run: Path, plan: Plan | None) -> Sourc
     return find_model(base, run, plan)
 
 
-def prepare(settings: RolloutSettings, source: Source, run: Path) -> Agent:
+def make_agent(settings: RolloutSettings, source: Source, run: Path) -> Agent:
     """Refuses an environment, tasks or settings that cannot be used; loads no model."""
     tasks_file = Path(settings.tasks) if settings.tasks else None
     world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
@@ -163,7 +163,7 @@ def prepare(settings: RolloutSettings, source: Source, run: Path) -> Agent:
         sys.maxsize if is_gold else settings.max_length - settings.max_new_tokens,
         sys.maxsize if is_gold else settings.max_turns,
         WorldLimits(settings.call_seconds, settings.world_memory),
-        system_of(source.name, run),
+        system_prompt_of(source.name, run),
     )
     return Agent(settings, tasks, source, setup)
 

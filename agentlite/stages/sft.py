@@ -39,7 +39,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         training,
         protocol=prep.settings["protocol"],
         inputs={"data": ",".join(prep.outputs[name][:16] for name in files)},
-        evaluate=data_option(settings.data),
+        eval_options=data_option(settings.data),
     )
 
 

@@ -90,7 +90,7 @@ def count_record(record: Record) -> Counter[str]:
     )
 
 
-def digest_of(retriever: StoredStage) -> str:
+def retriever_digest(retriever: StoredStage) -> str:
     """Changes with the tools of a retriever and with the model that ranks them."""
     files = [name for name in retriever.outputs if name.startswith(("index", MODEL_FOLDER))]
     return digest(canonical({name: retriever.outputs[name] for name in files}))

@@ -44,13 +44,13 @@ def train_stage(
     inputs: Mapping[str, str],
     outputs: Sequence[str] = (),
     keep: Sequence[str] = (),
-    evaluate: str = "",
+    eval_options: str = "",
 ) -> Result:
     """Refuses what does not go together, then trains in the frame of a stage.
 
     `inputs`: digests of what is read, without the model. `outputs`: the files that `training`
     writes next to the weights and metrics.jsonl.
-    `keep`: see `frame.run_stage`. `evaluate`: options of the command that is suggested next.
+    `keep`: see `frame.run_stage`. `eval_options`: options of the command that is suggested next.
     """
     refuse(command, training_cases(command, settings, source))
     refuse_unusable(loading_of(settings))
@@ -84,7 +84,7 @@ def train_stage(
         work(),
         before_work=lambda: check_libraries(settings.engine),
         keep=["checkpoints/checkpoint-*", trainer.MICRO_BATCH_FILE, *keep],
-        next_command=f"agentlite eval {names}{evaluate}",
+        next_command=f"agentlite eval {names}{eval_options}",
     )
 
 

@@ -159,7 +159,7 @@ def hub_file(name: str, file: str, required: bool = True, *, location: str = "--
 
     model, _, revision = name.partition("@")
     repo_type = "model" if location == "--model" else "dataset"
-    with _asking(file, name, location):
+    with _hub_request(file, name, location):
         try:
             path = hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
             return Path(path)
@@ -183,12 +183,12 @@ def data_set_info(name: str, revision: str) -> Any:
     keep_private()
     from huggingface_hub import HfApi
 
-    with _asking("the files", f"{name}#{revision}".rstrip("#"), f"hub:{name}"):
+    with _hub_request("the files", f"{name}#{revision}".rstrip("#"), f"hub:{name}"):
         return HfApi().dataset_info(name, revision=revision or None, files_metadata=True)
 
 
 @contextmanager
-def _asking(file: str, name: str, location: str) -> Iterator[None]:
+def _hub_request(file: str, name: str, location: str) -> Iterator[None]:
     """Says what is waited for. Raises UserError 5, 8 or 74."""
     from httpx import HTTPError
     from huggingface_hub import constants, errors

@@ -345,7 +345,7 @@ def max_length_of(command: str, data: str, run: Path) -> dict[str, tuple[object,
     return {"max_length": (length, data)} if length > default(command, "max_length") else {}
 
 
-def system_of(name: str, run: Path) -> str:
+def system_prompt_of(name: str, run: Path) -> str:
     """The system text that the prep of a model's records put before dialogs without one; "" if it
     put none, or the model was not trained here.
     """

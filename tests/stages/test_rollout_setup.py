@@ -8,7 +8,7 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core.user_code import UserFunction
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.stages.rollout import prepare, split_of_task
+from agentlite.stages.rollout import make_agent, split_of_task
 from agentlite.workspace.lookup import Source
 
 BASE = Source("smollm2-135m", "smollm2-135m", None, "digest")
@@ -36,7 +36,7 @@ def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(
     world = Environment(UserFunction("shop.py", "Shop"), lambda: iter(tasks), {})
     monkeypatch.setattr("agentlite.stages.rollout.environment", lambda *_, **__: world)
     given = RolloutSettings(env="shop.py:Shop", model="sft", max_length=900, max_new_tokens=90)
-    setup = prepare(given, BASE._replace(settings=settings), tmp_path).setup
+    setup = make_agent(given, BASE._replace(settings=settings), tmp_path).setup
     assert setup.protocol.name == protocol and setup.room == 810
-    other = prepare(RolloutSettings(env="x", model="smollm2-135m"), BASE, tmp_path)
+    other = make_agent(RolloutSettings(env="x", model="smollm2-135m"), BASE, tmp_path)
     assert other.setup.protocol.name == "hermes"

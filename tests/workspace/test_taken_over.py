@@ -54,7 +54,7 @@ def test_the_system_text_is_that_of_the_records_also_through_the_stages_between(
     begin(tmp_path / "loop", data="round")
     begin(tmp_path / "round", data="loop")
     names = ("prep", "sft", "dpo", "silent", "loop", "elsewhere", "")
-    found = {name: lookup.system_of(name, tmp_path) for name in names}
+    found = {name: lookup.system_prompt_of(name, tmp_path) for name in names}
     known = {"prep": "Be brief.", "sft": "Be brief.", "dpo": "Be blunt."}
     assert found == {name: known.get(name, "") for name in names}
 

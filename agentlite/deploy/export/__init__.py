@@ -16,7 +16,7 @@ from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.targets import SERVER, ExportRequest, program, refuse, scratch, write
 from agentlite.workspace.input_files import file_digest
-from agentlite.workspace.lookup import EXPORT, system_of
+from agentlite.workspace.lookup import EXPORT, system_prompt_of
 from agentlite.workspace.stage_folder import package_versions
 
 CARD = "README.md"
@@ -51,7 +51,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
             "settings": {
                 "protocol": subject.mixture.name,
                 "max_length": subject.max_length,
-                "system": system_of(request.model, request.run),
+                "system": system_prompt_of(request.model, request.run),
             },
             "stops": subject.stops,
             "proof": result.proof._asdict(),

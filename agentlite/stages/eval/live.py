@@ -22,7 +22,7 @@ from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.eval.subjects import ASCII, EvalSubject, slug
 from agentlite.stages.frame import Work
-from agentlite.stages.rollout import Agent, act, find_actor, prepare, rollout_settings
+from agentlite.stages.rollout import Agent, act, find_actor, make_agent, rollout_settings
 from agentlite.workspace import stage_folder
 from agentlite.workspace.lookup import Plan, RunTarget
 
@@ -56,7 +56,7 @@ class LiveEvaluation:
             agent_settings = rollout_settings(settings, model=name, num_samples=1, temperature=0.0)
             model_target = target._replace(subfolder=f"{subfolder}/{slug(name)}")
             source = find_actor(agent_settings, target.run, model_target.old_plan)
-            agent = prepare(agent_settings, source, target.run)
+            agent = make_agent(agent_settings, source, target.run)
             rollout_plan = resolve.plan_settings("rollout", agent_settings)
             planned = {key: rollout_plan[key] for key in rollout_plan if key not in SAMPLE_SETTINGS}
             planned["protocol"] = agent.setup.protocol.name

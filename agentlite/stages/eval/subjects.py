@@ -22,7 +22,7 @@ from agentlite.engine.remote import remote_source
 from agentlite.rendering import Prompt, Protocol, choose
 from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.frame import plan_of
-from agentlite.stages.tool_retrieval import digest_of, offers
+from agentlite.stages.tool_retrieval import offers, retriever_digest
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
 from agentlite.workspace.lookup import Plan, RunTarget, Source, StoredStage
@@ -137,7 +137,7 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     return data._replace(
         records=records,
         all_records=data.all_records | {record.id: record for record in records},
-        digest=f"{data.digest}, {digest_of(retriever)}",
+        digest=f"{data.digest}, {retriever_digest(retriever)}",
     )
 
 

@@ -37,7 +37,7 @@ from agentlite.stages.prep import check
 from agentlite.stages.prep.candidates import choose_candidates, scoring_digest
 from agentlite.stages.prep.select import Selection, select
 from agentlite.stages.prep.write import figures_of, write_all
-from agentlite.stages.tool_retrieval import count_record, digest_of, offers
+from agentlite.stages.tool_retrieval import count_record, offers, retriever_digest
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
 from agentlite.workspace.lookup import Plan, Result, RunTarget, find_model
@@ -161,7 +161,7 @@ def _make_job(
         buffer = find_buffer(Path(settings.replay), _run_key(plan))
         plan.inputs["replay"] = buffer.previous_file
     if settings.retrieve:
-        plan.inputs["retriever"] = digest_of(
+        plan.inputs["retriever"] = retriever_digest(
             lookup.find_finished_stage(settings.retriever, target.run, "retriever")
         )
     return Job(IngestContext(settings, template, mixture), plan, stdin, buffer, candidates)

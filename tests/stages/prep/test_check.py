@@ -172,6 +172,6 @@ def test_the_retriever_is_an_input_where_tools_are_retrieved(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prep.lookup, "find_finished_stage", lambda *_: None)
-    monkeypatch.setattr(prep, "digest_of", lambda *_: "of the index")
+    monkeypatch.setattr(prep, "retriever_digest", lambda *_: "of the index")
     assert inputs(tmp_path, files, retrieve=3)["retriever"] == "of the index"
     assert "retriever" not in inputs(tmp_path, files)
