@@ -96,8 +96,7 @@ def _check_sample(
     found in it and done to it. Raises RowError for one that is rejected or left out.
     """
     settings, done = context.settings, origin["done"]
-    options = reader_options(settings, context.catalogue)  # what a reader needs beside the row
-    record = to_record(sample, format_name, options)
+    record = to_record(sample, format_name, reader_options(settings, context.catalogue))
     if (silent := without_thoughts(record)) != record:
         if settings.thoughts == "drop":
             record, done["thoughts"] = silent, "left out"
@@ -125,8 +124,8 @@ def _check_sample(
     record, personal, rule = clean(record, settings)
     if personal:
         done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
-    if personal and settings.personal == "drop":
-        raise RowError("F311", f"holds {', '.join(personal)}")
+        if settings.personal == "drop":
+            raise RowError("F311", f"holds {', '.join(personal)}")
     secrets = () if settings.personal == "mask" else sorted(SECRETS & personal.keys())
     done |= _find_doubtful(record, secrets)
     if rule != "said":
