@@ -135,6 +135,8 @@ def to_record(
         raise RowError("E201", f"not as {name} has it: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RowError("E201", f"not as {name} has it: {misread_reason(error)}") from error
+    if record.split not in ("", *SPLITS):
+        raise RowError("E201", f"unknown split {record.split!r}; known: {', '.join(SPLITS)}")
     value = "" if record.split else stated_value(record.meta, "split")
     if isinstance(value, str) and (split_name := SPLIT_NAMES.get(value.strip().lower())):
         record = replace(record, split=split_name)
