@@ -129,7 +129,7 @@ def resolve(
     """
     values: dict[str, Any] = {}
     origin = dict.fromkeys(fields(command), "default")
-    layers = [({key: value}, where) for key, (value, where) in (inherited or {}).items()]
+    layers = [({key: value}, source) for key, (value, source) in (inherited or {}).items()]
     layers += _layers(command, user_settings, planned or {})
     layers += [({key: value}, source) for key, (value, source) in (cell or {}).items()]
     for layer, source in layers:
@@ -179,13 +179,14 @@ def _layers(
     profile, reason = user_settings.profile, ""
     if profile == AUTO:
         profile, reason = (GPU, "") if has_gpu() else (CPU, " (no NVIDIA GPU is found)")
-    layers = [(profile_section(profile, command), f"profile {profile}{reason}")]
-    layers += [({key: value}, source) for key, (value, source) in planned.items()]
-    files = (*local_files(), *user_settings.files)
-    layers += [(_section(find_config_file(name), command), name) for name in files]
-    layers += [layer for text in user_settings.sets if (layer := _assignment(text, command))]
-    flags = user_settings.flags.items()
-    return [*layers, *(({key: value}, f"--{key.replace('_', '-')}") for key, value in flags)]
+    files, flags = (*local_files(), *user_settings.files), user_settings.flags.items()
+    return [
+        (profile_section(profile, command), f"profile {profile}{reason}"),
+        *(({key: value}, source) for key, (value, source) in planned.items()),
+        *((_section(find_config_file(name), command), name) for name in files),
+        *(layer for text in user_settings.sets if (layer := _assignment(text, command))),
+        *(({key: value}, f"--{key.replace('_', '-')}") for key, value in flags),
+    ]
 
 
 def profile_section(profile: str, command: str) -> dict[str, Any]:

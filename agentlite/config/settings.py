@@ -765,8 +765,7 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     seed: Seed = 0
 
     def in_memory(self, gpu: bool) -> InMemory:
-        samples = max(1, self.num_samples)
-        return InMemory(prompts=self.batch_size, samples=samples, greedy=True)
+        return InMemory(prompts=self.batch_size, samples=max(1, self.num_samples), greedy=True)
 
 
 class AblateSettings(Struct, frozen=True, kw_only=True):
