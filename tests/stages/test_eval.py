@@ -139,16 +139,8 @@ def test_a_plan_is_measured_where_calls_of_named_tools_are_due(
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("eval")
-    prep(
-        "bfcl:multiple,irrelevance",
-        run=str(run),
-        model="smollm2-135m",
-        protocol="hermes",
-        limit=60,
-        dev=0.0,
-        test=0.9,
-        max_length=4096,
-    )
+    options = {"protocol": "hermes", "limit": 60, "dev": 0.0, "test": 0.9, "max_length": 4096}
+    prep("bfcl:multiple,irrelevance", run=str(run), model="smollm2-135m", **options)
     return run
 
 
@@ -178,9 +170,7 @@ def test_right_texts_and_right_calls_from_elsewhere_score_1(
 ) -> None:
     rows = [right(record) for record in records(workspace)]
     texts = scored(workspace, write(tmp_path / "texts.jsonl", rows))
-    assert {name: figure["mean"] for name, figure in texts["metrics"].items()} == dict.fromkeys(
-        texts["metrics"], 1.0
-    )
+    assert {figure["mean"] for figure in texts["metrics"].values()} == {1.0}
     calls = [
         {"id": record.id, "calls": to_builtins(record.messages[record.prompted_turns[0]].calls)}
         for record in records(workspace)
@@ -189,15 +179,25 @@ def test_right_texts_and_right_calls_from_elsewhere_score_1(
     assert given["dialogs"]["end_to_end_success"]["mean"] == 1.0
 
 
+@pytest.mark.parametrize("max_length", [400, 4096])
+def test_a_server_that_answers_nothing_measures_nothing(workspace: Path, max_length: int) -> None:
+    """Also where some prompts are too long to be asked."""
+    server = ScriptedServer(lambda body: "REFUSES")
+    options = {"endpoint": [server.url], "model": ["theirs"], "max_length": max_length}
+    with pytest.raises(UserError, match="questions have no answer"):
+        evaluate(run=str(workspace), unanswered="wrong", limit=9, **options)
+    server.close()
+    assert (len(server.bodies) < 9) == (max_length == 400)
+
+
 @pytest.mark.long
 def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, capsys: Any) -> None:
     rows = [right(record) for record in records(workspace)]
     found = scored(workspace, write(tmp_path / "half.jsonl", rows[::2]))
     assert found["problems"] == {"no prediction": len(rows) // 2}
     assert f"{len(rows) // 2} of {len(rows)} steps have no row" in capsys.readouterr().err
-    assert found["dialogs"]["end_to_end_success"]["mean"] == pytest.approx(
-        1 - (len(rows) // 2) / len(rows)
-    )
+    share = 1 - (len(rows) // 2) / len(rows)
+    assert found["dialogs"]["end_to_end_success"]["mean"] == pytest.approx(share)
 
 
 @pytest.mark.long

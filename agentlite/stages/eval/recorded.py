@@ -217,7 +217,7 @@ def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
             else:
                 keep(answer)
         # where nothing was answered, the model was not measured, whoever is to blame
-        all_unanswered = len(unanswered) == len(prompts)
+        all_unanswered = len(unanswered) == len(questions.fitting)
         if settings.unanswered == "ask" or all_unanswered:
             problems = [answer.problem for answer in unanswered]
             effect = "" if all_unanswered else "counts them as wrong"
