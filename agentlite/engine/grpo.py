@@ -126,11 +126,11 @@ def train(
     settings: GrpoSettings,
     folder: Path,
     make_task: Callable[[], GrpoTask],
-    trainer_of: Callable[..., Any] | None = None,
+    make_ppo_trainer: Callable[..., Any] | None = None,
 ) -> dict[str, object]:
-    """A task is made for each trainer, whose steps begin at the last checkpoint. `trainer_of`: in
-    place of make_trainer, for PPO. Returns the key figures. Raises what engine.trainer.train
-    raises, and UserError 5 if the reference is not the start.
+    """A task is made for each trainer, whose steps begin at the last checkpoint.
+    `make_ppo_trainer`: in place of make_trainer. Returns the key figures. Raises what
+    engine.trainer.train raises, and UserError 5 if the reference is not the start.
     """
     prepare_libraries(loading_of(settings))
     loading, task = _loading(settings, source), make_task()
@@ -138,7 +138,7 @@ def train(
 
     def make(micro: trainer.Schedule) -> Any:
         loaded = load(source, loading, trainable=True)
-        return (trainer_of or make_trainer)(loaded, settings, folder, make_task(), micro)
+        return (make_ppo_trainer or make_trainer)(loaded, settings, folder, make_task(), micro)
 
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in task.weights}}
     watch = Watch(measures, _StepChecks(folder, settings, task, plan.steps), task.halt)

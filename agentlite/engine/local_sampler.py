@@ -88,12 +88,12 @@ def sample(
     loaded: Loaded,
     requests: Sequence[SampleRequest],
     decoding: Decoding,
-    rows: int = 0,
+    min_rows: int = 0,
     goes_on: GoesOn = lambda ids: True,
 ) -> list[Sample]:
     """As many at once as memory is planned for, and from then on half as many if it runs out: the
     samples are the same. The model is left in the mode it was in. The requests say how many
-    samples, which seeds and which stops, not `decoding`. `rows`: at least so many are decoded
+    samples, which seeds and which stops, not `decoding`. `min_rows`: so many at least are decoded
     together where every sample has one. `goes_on`: gets the ids of an answer after each token.
 
     Raises UserError 7 if one sample of one prompt does not fit.
@@ -104,7 +104,7 @@ def sample(
     if numbers and not _shares_rows(loaded.model):
         fewest = min(len(request.seeds) for request in requests)
         longest = max(len(request.prompt) for request in requests)
-        size = max(rows, _rows_at_once(loaded, longest, decoding.max_new_tokens, fewest))
+        size = max(min_rows, _rows_at_once(loaded, longest, decoding.max_new_tokens, fewest))
     size = min(size, _fitting_sizes.get(loaded.model, size))  # what did not fit is not tried again
     while start < len(numbers):
         answers = [_Answer(index, n, requests[index]) for index, n in numbers[start : start + size]]

@@ -78,8 +78,9 @@ def check(settings: RetrieverSettings) -> None:
     """Raises UserError 2 for what sentence-transformers does not know, or what is not to be
     changed.
     """
-    kind = sentence_transformers.SentenceTransformerTrainingArguments
-    trainer.check_passed_through("retriever", settings, kind, RESERVED)
+    trainer.check_passed_through(
+        "retriever", settings, sentence_transformers.SentenceTransformerTrainingArguments, RESERVED
+    )
 
 
 def sequential_batches(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:
