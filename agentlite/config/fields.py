@@ -112,7 +112,7 @@ def _help_texts(struct: type[Struct]) -> dict[str, tuple[str, str]]:
     }
 
 
-NAMES = {int: "INT", float: "FLOAT", str: "TEXT"}
+TYPE_NAMES = {int: "INT", float: "FLOAT", str: "TEXT"}
 
 
 class Metavar(NamedTuple):
@@ -146,7 +146,7 @@ def metavar(kind: Any, *, repeat: bool = False) -> str:
         return "MAPPING" if value is Any else f"NAME={metavar(value)},..."
     if words := choices(plain):
         return f"[{'|'.join(words)}]"
-    return NAMES[plain]
+    return TYPE_NAMES[plain]
 
 
 def is_struct(kind: Any) -> bool:

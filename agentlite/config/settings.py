@@ -590,7 +590,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     vllm_levers: tuple[VllmLever, ...] = ()
 
     @property
-    def rested_epochs(self) -> float:
+    def resting_epochs(self) -> float:
         if self.rest_epochs is None:
             return 2.0 if self.env else 0.0
         return self.rest_epochs
@@ -644,13 +644,13 @@ class DistillSettings(TrainerSettings, frozen=True, kw_only=True):
         return self.lmbda < 1
 
     @property
-    def samples(self) -> bool:
+    def uses_samples(self) -> bool:
         """Whether any answer is sampled."""
         return self.lmbda > 0 or self.fade > 0
 
     def in_memory(self, gpu: bool) -> InMemory:
         """Every answer of a step is sampled before the first is learned from."""
-        if not self.samples:
+        if not self.uses_samples:
             return InMemory(self.batch_size)
         prompts = self.batch_size * self.gradient_accumulation
         return InMemory(self.batch_size, prompts=prompts, samples=1)

@@ -86,7 +86,7 @@ def train(
 
 def max_row_length(prompt: DistillPrompt, settings: DistillSettings) -> int:
     """The most tokens that a prompt and an answer to it may have."""
-    sampled_tokens = settings.max_new_tokens if settings.samples else 0
+    sampled_tokens = settings.max_new_tokens if settings.uses_samples else 0
     return len(prompt.ids) + max(len(prompt.recorded), sampled_tokens)
 
 

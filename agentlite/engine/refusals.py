@@ -166,7 +166,7 @@ def loss_cases(settings: DpoSettings) -> list[Case]:
 
 def sampling_cases(settings: GrpoSettings | DistillSettings) -> list[Case]:
     """A step is whole groups, an answer leaves room for its prompt, a judge has recorded ones."""
-    if isinstance(settings, DistillSettings) and not settings.samples:
+    if isinstance(settings, DistillSettings) and not settings.uses_samples:
         return []
     answers = settings.batch_size * settings.gradient_accumulation
     sizes = [str(size) for size in range(2, answers + 1) if answers % size == 0]

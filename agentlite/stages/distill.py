@@ -113,7 +113,7 @@ def read_prompts(
     that have one of which all is known, and that is no longer than max_length lets it be. Raises
     UserError 2 if there is none.
     """
-    room = settings.max_length - (settings.max_new_tokens if settings.samples else 1)
+    room = settings.max_length - (settings.max_new_tokens if settings.uses_samples else 1)
     fitting, too_long, mixture = fitting_prompts("distill", settings, prompt_data, template, room)
     prompts: list[DistillPrompt] = []
     for prompt in fitting:

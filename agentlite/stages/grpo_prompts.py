@@ -199,7 +199,7 @@ class PromptSchedule:
     def __init__(self, settings: GrpoSettings, keys: Sequence[Hashable]):
         groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
         # 100 prompts in steps of 4 groups: an epoch is 25 steps
-        self.keys, self.resting_steps = keys, settings.rested_epochs * len(keys) / groups
+        self.keys, self.resting_steps = keys, settings.resting_epochs * len(keys) / groups
         self.visits: dict[Hashable, Visit] = {}
 
     def add(self, key: Hashable, step: int, value: float | None) -> None:

@@ -32,7 +32,7 @@ from agentlite.workspace.input_files import file_digest
 from agentlite.workspace.lookup import Result, RunTarget
 
 BLUEPRINTS = "blueprints.jsonl"
-OFTEN = ("single", "several_turns")  # twice as many as of each other kind
+DOUBLE_KINDS = ("single", "several_turns")  # twice as many as of each other kind
 TRIES = 120  # walks for one blueprint
 MOST_LOST = 20  # worlds, in these
 SHARE_UNITS = 1_000_000  # of a whole, in which shares are counted
@@ -107,7 +107,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 def dialog_counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
     """How many dialogs of each kind: the largest remainders are rounded up."""
-    shares = shares or {kind: 2.0 if kind in OFTEN else 1.0 for kind in KINDS}
+    shares = shares or {kind: 2.0 if kind in DOUBLE_KINDS else 1.0 for kind in KINDS}
     unknown = [kind for kind in shares if kind not in KINDS]
     total = sum(shares.values())
     if unknown or not total:

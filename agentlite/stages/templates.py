@@ -155,9 +155,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     )
 
 
-def _write(
-    folder: Path, drafts: Sequence[Draft], judge_run: JudgeRun | None
-) -> tuple[Files, Figures]:
+def _write(folder: Path, drafts: Sequence[Draft], judge: JudgeRun | None) -> tuple[Files, Figures]:
     """Writes the templates that are good enough, and their best answers as records."""
     kept = [draft for draft in drafts if not draft.fault]
     write_rows(folder / TEMPLATES, (draft.row for draft in drafts))
@@ -171,7 +169,7 @@ def _write(
         "kept": len(kept),
         "dropped": dict(Counter(draft.fault for draft in drafts if draft.fault).most_common()),
         "instances": len(best),
-        "judge": to_builtins(judge_run),
+        "judge": to_builtins(judge),
     }
     teacher.write_stats(
         folder,
