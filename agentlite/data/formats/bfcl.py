@@ -53,8 +53,8 @@ CATEGORIES = (
 def files(category: str) -> list[Path]:
     """The file of the questions and, where calls are expected, that of the answers."""
     if category not in CATEGORIES:
-        known = f"Known: {', '.join(CATEGORIES)}."
-        fix = f"{suggest(category, CATEGORIES, fallback='')} {known}".lstrip()
+        categories = f"Known: {', '.join(CATEGORIES)}."
+        fix = f"{suggest(category, CATEGORIES, fallback='')} {categories}".lstrip()
         raise UserError(f"no BFCL category '{category}'.", fix, location=f"bfcl:{category}")
     folder, name = data_folder(category), f"BFCL_v4_{category}.json"
     if category in (*NO_CALL, *ANY_CALL):

@@ -292,5 +292,5 @@ def result_of(value: Any, text: str, key: str, open_calls: list[Call]) -> Messag
     call = next((call for call in open_calls if is_named and call.name == value["name"]), None)
     content = value[key] if call else text
     call = call or (open_calls[0] if open_calls else Call(""))
-    open_calls[:] = [other for other in open_calls if other is not call]
+    open_calls[:] = [c for c in open_calls if c is not call]
     return Message("tool", text_or_json(content), call_id=call.id)
