@@ -36,7 +36,7 @@ class TrajectoryRow(RolloutMeta):
     turns: list[dict[str, Any]]
 
 
-def read_prepared(row: Row) -> Record:
+def read_prepared_row(row: Row) -> Record:
     """A row of prep. Raises RowError E211, or what is wrong with a JSON text."""
     try:
         # nothing else looks at the types
@@ -109,7 +109,7 @@ def is_to_learn(message: Message, tools: Mapping[str, Tool]) -> bool:
 
 AGENTLITE = Format(
     "agentlite",
-    read_prepared,
+    read_prepared_row,
     {"messages": list}
     | dict.fromkeys(("parent", "source", "task", "split", "tools", "gold", "meta"), str),
 )
