@@ -66,15 +66,15 @@ class Ablation(NamedTuple):
 
     @property
     def commands(self) -> list[str]:
-        """Those whose settings a grid can cross."""
+        """The commands whose settings a grid can cross."""
         return [command for command in self.stages if command != "eval"]
 
     def is_live(self, command: str) -> bool:
-        """Whether it lets a model act in an environment, and reads no records."""
+        """Whether a command lets a model act in an environment, and reads no records."""
         return bool(getattr(self.stages[command], "env", ""))
 
     def world_digests(self) -> dict[str, str]:
-        """The digests of the files of these environments."""
+        """The digests of the files of all environments."""
         files = {
             f"{command}.{key}": Path(getattr(stage, key, "").partition(":")[0])  # shop.py:Shop
             for command, stage in self.stages.items()
@@ -141,7 +141,7 @@ class Ablation(NamedTuple):
     def _command(
         self, command: str, out: str, options: Sequence[str], sets: Mapping[str, Any]
     ) -> list[str]:
-        """With what the user gave for all stages, then what a cell `sets`."""
+        """A command with what the user gave for all stages, then with what a cell `sets`."""
         given = self.target.user_settings
         # JSON is YAML
         cell_sets = (f"{name}={json.dumps(v, ensure_ascii=False)}" for name, v in sets.items())

@@ -130,7 +130,7 @@ def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
 
 
 def _file_mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
-    """Where people's ratings, or KAgentBench's answers, are scored."""
+    """Mistakes where people's ratings, or KAgentBench's answers, are scored."""
     kagent = settings.kagent and not settings.ratings
     stems = [Path(file).stem for file in dict.fromkeys(settings.predictions)] if kagent else []
     return [
@@ -157,7 +157,7 @@ def _file_mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> list[Ca
 
 
 def _record_mistakes(settings: EvalSettings) -> list[Case]:
-    """Where models are asked."""
+    """Mistakes where models are asked."""
     return [
         (
             settings.split == "all",

@@ -75,7 +75,7 @@ def _ask(
     form: Path | None,
     server: Path | None,
 ) -> Answers:
-    """Of a form, or without one of the model, whose answers in `cached` are not asked for again."""
+    """The answers of a form, or of the model, whose `cached` ones are not asked for again."""
     if form and form.is_dir():  # as it is, whatever the adapter was trained on
         settings = replace(settings, load_in_4bit=False, load_in_8bit=False)
         source = find_model(str(form), form)._replace(name="merged")

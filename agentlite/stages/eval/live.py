@@ -124,8 +124,8 @@ def live_metrics(
 
 
 def score_rollout(rollout: Trajectory, scorer: RolloutScorer) -> tuple[Dialog, str]:
-    """Its figures, the rewards of the user's among them; and why one of the user's functions gave
-    nothing, "" if none failed. A share of calls is not measured where a rollout has none.
+    """The figures of a rollout, the user's rewards among them; and why one of the user's functions
+    gave nothing, "" if none failed. A share of calls is not measured where a rollout has none.
     """
     components, _, error = scorer(rollout)
     figures = {

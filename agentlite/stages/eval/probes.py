@@ -231,7 +231,7 @@ def identity_of(settings: EvalSettings, prep_settings: Mapping[str, Any]) -> Ide
 
 
 def identity_records(identity: Identity) -> list[Record]:
-    """Each question about what is known as a dialog without tools, in which no call is expected."""
+    """A dialog without tools, where no call is expected, for each question about what is known."""
     system = (Message("system", identity.system),) if identity.system else ()
     return [
         Record(
@@ -248,7 +248,7 @@ def identity_records(identity: Identity) -> list[Record]:
 def identity_metrics(
     identity: Identity | None, answers: Mapping[Step, GreedyAnswer], mixture: Mixture, seed: int
 ) -> dict[str, Any]:
-    """Of what the model answered; with a prompt that was too long, nothing."""
+    """How often the model says who it is; where a prompt was too long, it says nothing."""
     if not identity:
         return {}
     outcomes = []
@@ -268,8 +268,8 @@ RECORDS = "records.jsonl"  # what a stage was given, where it keeps that itself
 def count_learned(
     subjects: Iterable[EvalSubject], records: Sequence[Record], run: Path
 ) -> dict[str, dict[str, Any]]:
-    """Of each model that was trained here, if it or a stage it was made from was trained on some of
-    the records, or on rows that are not there any more.
+    """By model that was trained here, how many of the records it, or a stage it was made from, was
+    trained on; None where the rows of a stage are not there any more.
     """
     record_ties = [_ties(record) for record in records]
     figures: dict[str, dict[str, Any]] = {}

@@ -228,8 +228,8 @@ def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
 
 
 def ask_model(questions: Questions, *, own_ends: bool = False) -> Iterator[GreedyAnswer]:
-    """Protocol by protocol: each has stop strings of its own. `own_ends`: an answer ends only where
-    the model's configuration says, as for other programs."""
+    """The answers of a model, by protocol: each has stop strings of its own. `own_ends`: an answer
+    ends only where the model's configuration says, as for other programs."""
     from agentlite.engine.load import load_for_inference, loading_of
     from agentlite.engine.local_sampler import generate
 
@@ -253,7 +253,7 @@ def ask_model(questions: Questions, *, own_ends: bool = False) -> Iterator[Greed
 
 
 def _ask_server(questions: Questions) -> Iterator[GreedyAnswer]:
-    """With a `problem` where the server has no answer."""
+    """The answers of a server, with a `problem` where it has none."""
     settings, source, prompts, protocols = questions
     decoding = Decoding(settings.max_new_tokens)
     requests = [RemoteRequest(prompt, protocols[prompt.protocol]) for prompt in prompts]

@@ -120,8 +120,8 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
 
 
 def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> EvalData:
-    """With the tools that the retriever finds, and no others. The model's own libraries are loaded
-    first: Unsloth patches those that the retriever uses.
+    """The data with the tools that the retriever finds, and no others. The model's own libraries
+    are loaded first: Unsloth patches those that the retriever uses.
     """
     assert settings.retrieve
     retriever = lookup.find_finished_stage(settings.retriever, run, "retriever")

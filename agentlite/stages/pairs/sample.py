@@ -31,7 +31,7 @@ from agentlite.workspace.stage_folder import StageFolder
 def from_model(
     settings: PairsSettings, target: RunTarget, user_functions: Mapping[str, Component]
 ) -> tuple[Plan, Work]:
-    """Those of a model, or of servers that have it, at the steps of a prep or of a file of
+    """The candidates of a model, or of servers that have it, at the steps of a prep or of a file of
     prompts.
     """
     weights = settle_weights(settings.weights, user_functions)

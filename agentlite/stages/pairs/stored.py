@@ -68,8 +68,8 @@ class StoredCandidates(NamedTuple):
 
     @property
     def protocols(self) -> Mapping[str, Protocol]:
-        """Those of the candidates, as the template of the model that gave them has them; behind a
-        server, that of the prep, in which they are written.
+        """The protocols of the candidates, as the template of their model has them; behind a
+        server, as that of the prep, in which they are written.
         """
         stage, run = self.stage, self.stage.folder.parent
         if lookup.is_served(stage.inputs.get("model", "")):
@@ -111,8 +111,8 @@ def from_stored(
 def ranking_plan(
     settings: PairsSettings, stage: StoredStage, sampling: Iterable[str], files: Iterable[Path]
 ) -> Plan:
-    """Of pairs from the candidates in `files`: how they are ranked, and how they were sampled.
-    `stage`: the one that gave them; `sampling`: the keys of its settings that are in the plan.
+    """The plan of pairs from the candidates in `files`: how they are ranked, and how they were
+    sampled. `stage`: the one that gave them; `sampling`: the keys of its settings that stay.
     """
     inputs = {path.stem: file_digest(path) for path in files if path.exists()}
     return plan_of(
@@ -125,7 +125,7 @@ def ranking_plan(
 
 
 def read_stored(folder: Path) -> StoredCandidates:
-    """Raises UserError where there are no candidates, or not the ones that were written."""
+    """Raises UserError where a stage has no candidates, or not the ones that were written."""
     stage = lookup.read_stage(folder)
     # begun and not finished, and nobody is at it now
     is_unfinished = stage.plan and not stage.given_up and not lookup.is_finished(folder)
@@ -237,8 +237,8 @@ def _turn_pairs(
 
 
 def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Trajectory]:
-    """Those whose dialog is whole. With functions of the user's, what others gave before does not
-    count.
+    """The rollouts whose dialog is whole. With functions of the user's, what others gave before
+    does not count.
     """
     gold_tasks = {name for name, task in stored_tasks(folder).items() if task.gold is not None}
     usable = [

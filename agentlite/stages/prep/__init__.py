@@ -177,7 +177,7 @@ def _run_key(plan: Plan) -> str:
 
 
 def _digests(settings: PrepSettings, stdin: Stdin) -> dict[str, str]:
-    """Of every file of rows, as it is now."""
+    """The digest of every file of rows, as it is now."""
 
     def rows_digest(source: str) -> str:
         if source != "-":
@@ -196,7 +196,7 @@ def _digests(settings: PrepSettings, stdin: Stdin) -> dict[str, str]:
 
 
 def _lines(job: Job, candidates: Mapping[str, list[Raw]]) -> Iterator[tuple[str, Raw]]:
-    """The rows of all sources, each with its source. `candidates`: of those that are such."""
+    """The rows of all sources, each with its source. `candidates`: of the files of candidates."""
     for source in job.context.settings.sources:
         # all rows are read twice: first for the tools that they declare
         job.stdin.seek(0)
@@ -207,8 +207,8 @@ def _lines(job: Job, candidates: Mapping[str, list[Raw]]) -> Iterator[tuple[str,
 def _with_tools(
     context: IngestContext, lines: Iterable[tuple[str, Raw]], run: Path
 ) -> IngestContext:
-    """With the tools that rows name by ids alone, wherever their declarations stand among the rows;
-    and with tools of a retriever for each record, where the user wants them: it loads a model.
+    """The context with the tools that rows name by ids alone, wherever they are declared; and with
+    tools of a retriever for each record, where the user wants them: it loads a model.
     """
     settings = context.settings
     declarations = (

@@ -24,7 +24,7 @@ RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
 
 
 def scoring_digest(folder: Path) -> str:
-    """Of what else the rows depend on than the candidates: records, scores, the weights."""
+    """Digests of what else the rows depend on than the candidates: records, scores, weights."""
     stage = lookup.finished_stage(folder)
     outputs = stage.outputs
     digests = [outputs[name][:16] for name in ("records.jsonl", "scores.jsonl") if name in outputs]

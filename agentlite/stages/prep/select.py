@@ -33,7 +33,7 @@ class Selection:
     buffer to learn again. `notes`: sentences for the user; `figures`: counts for the user.
     """
 
-    sample: Draw
+    sample: Draw  # from the step of that name on
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ def select(selection: Selection) -> Selection:
 
 
 def _keep_best(selection: Selection) -> None:
-    """Of the rollouts of a task one, where the user wants the best."""
+    """Keeps one of the rollouts of each task, where the user wants the best."""
     if parse_keep(selection.settings.keep).best:
         rollouts = ((index, selection.ingested.record(index)) for index in selection.kept)
         selection.drop("F315", find_surpassed(rollouts))
@@ -151,7 +151,7 @@ def _split(selection: Selection) -> None:
 
 
 def _take_coreset(selection: Selection) -> None:
-    """Keeps the train records that the coreset chooses, and all of dev and test. The parts of the
+    """Keeps the train records that the coreset chooses, and all of dev and test. The strata of the
     sample keep their shares: else a coreset by loss is made of the hardest task, whatever its
     weight.
     """
