@@ -93,10 +93,8 @@ def test_a_field_that_cannot_be_done_is_named(name):
             request(**{name: value})
         error = refused.value.body["error"]
         assert (refused.value.status, error["type"]) == (400, "invalid_request_error")
-        assert re.split(r"[.\[]", error["param"])[0] == name and error["code"] in (
-            None,
-            "unsupported_value",
-        )
+        assert re.split(r"[.\[]", error["param"])[0] == name
+        assert error["code"] in (None, "unsupported_value")
 
 
 CALLS = (Call("f", {"a": 1}, "x"), Call("g", {}, "x"))

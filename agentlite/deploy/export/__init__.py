@@ -80,8 +80,10 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
 
 def _refuse_existing(target: Path, is_file: bool, force: bool) -> None:
     """Only what export made itself is replaced, and only with --force. Raises UserError 3, and 2
-    for a file in the place of a folder, or a folder in that of a file.
+    for `.`, for a file in the place of a folder, and a folder in that of a file.
     """
+    if target.name in ("", ".."):  # the current folder cannot be replaced
+        raise UserError("is no name of a new folder.", "Name another place.", location=str(target))
     if not target.exists():
         return
     if target.is_dir() == is_file:

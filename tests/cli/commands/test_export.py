@@ -42,6 +42,7 @@ def test_no_file_replaces_a_folder_and_no_folder_a_file(tmp_path: Path) -> None:
     (tmp_path / "m").touch()
     assert "is a file" in refusal("--merged", str(tmp_path / "m"), "--force").problem
     assert "is a folder" in refusal("--gguf", str(tmp_path)).problem
+    assert "is no name" in refusal("--merged", ".").problem
 
 
 def test_the_short_help_names_every_target(capsys: pytest.CaptureFixture[str]) -> None:
