@@ -121,8 +121,7 @@ def read_messages(raw_messages: list[Any], tools: Iterable[Tool]) -> list[Messag
                 raise RowError(
                     error.code, f"{error.reason} ({position})", error.hint, error.at
                 ) from error
-            if not all(call.id for call in calls):
-                calls = tuple(replace(call, id=call.id or next(new_ids)) for call in calls)
+            calls = tuple(c if c.id else replace(c, id=next(new_ids)) for c in calls)
             open_calls = [*calls]
             if len(calls) > 1:
                 results = takewhile(_is_result, raw_messages[number:])
