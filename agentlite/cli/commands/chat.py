@@ -49,8 +49,10 @@ def chat(options: ChatOptions) -> None:
         raise UserError(
             "needs the tools that the model may call.", "Add --tools FILE.", location="--exec"
         )
-    if options.save and not Path(options.save).absolute().parent.is_dir():
-        raise UserError("its folder is not there.", "Make it first.", location=options.save)
+    path = Path(options.save).absolute()
+    if options.save and (path.is_dir() or not path.parent.is_dir()):
+        problem = "is a folder." if path.is_dir() else "its folder is not there."
+        raise UserError(problem, "Name a file in a folder that is there.", location=options.save)
     model = options.chat_model()
     with executor(options.execute, tools) if options.execute else nullcontext() as execute:
         model.load()
@@ -64,7 +66,7 @@ def chat(options: ChatOptions) -> None:
                     session.say(line, decoding)
         finally:
             if options.save and session.messages:
-                _append(Path(options.save), session.row)
+                _append(path, session.row)
                 _note(
                     f"saved: {options.save}; `agentlite prep {shlex.quote(options.save)}` reads it"
                 )

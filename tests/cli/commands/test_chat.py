@@ -91,5 +91,9 @@ def test_a_file_that_does_not_fit_is_told_before_the_model_is_loaded(chat, tools
     mine.write_text("def weather(city): ...\n", encoding="utf-8")
     code, _, err = chat("", "--tools", tools, "--exec", mine)
     assert code == 2 and "get_weather" in err and "loading" not in err
-    code, _, err = chat("", "--save", tmp_path / "nowhere" / "talks.jsonl")
-    assert code == 2 and "nowhere" in err and "loading" not in err
+    for save, problem in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "talks.jsonl", "not there"),
+    ):
+        code, _, err = chat("", "--save", save)
+        assert code == 2 and problem in err and "loading" not in err
