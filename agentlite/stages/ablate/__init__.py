@@ -190,8 +190,7 @@ def _run_cell(
         scores[cell.name] = read_scores(eval_folder)
     metrics = read_metrics(eval_folder / "metrics.json")
     all_figures = {**metrics.metrics, **metrics.dialogs}
-    paths = (eval_folder, folder / cell.model) if cell.sets else ()
-    stages = [lookup.read_stage(path).done for path in paths]
+    stages = [lookup.read_stage(p).done for p in (eval_folder, folder / cell.model) if cell.sets]
     return CellRow(
         cell.name,
         cell.differs,

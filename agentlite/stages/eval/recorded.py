@@ -99,9 +99,9 @@ class RecordedEvaluation:
         with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
             prompts = list(prompts_of(data.records, mixture.protocol_of, template))
         if source:
+            questions = Questions(settings, source, prompts, protocols)
             identity_prompts = prompts_of(self.identity_records, mixture.protocol_of, template)
-            all_prompts = [*prompts, *identity_prompts]
-            answers = ask(Questions(settings, source, all_prompts, protocols), stage)
+            answers = ask(questions._replace(prompts=[*prompts, *identity_prompts]), stage)
             predictions = [
                 to_prediction(prompt, answers[prompt.step], protocols[prompt.protocol])
                 for prompt in prompts
@@ -127,7 +127,6 @@ class RecordedEvaluation:
         }
         if source:
             start = next(model.source for model in self.models.values() if model.source)
-            questions = Questions(settings, source, prompts, protocols)
             probe_figures |= probes.pass_metrics(questions, name, stage.folder / probes.SAMPLES)
             probe_figures |= probes.forgetting_metrics(settings, start, source, mixture)
             probe_figures |= probes.identity_metrics(self.identity, answers, mixture, settings.seed)

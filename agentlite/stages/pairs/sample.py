@@ -39,17 +39,16 @@ def from_model(
         source = remote_source(settings.model, settings, model_of_prep(settings.data, target.run))
     else:
         source = find_model(settings.model, target.run, target.old_plan)
-    prompt_file = find_prompts(settings.data, settings.split, source, target.run)
-    inputs = {"data": prompt_file.digest, "model": source.digest}
-    inputs |= function_files(settings.rewards)
-    plan = plan_of("pairs", settings, inputs, protocol=prompt_file.protocol)
+    prompt_data = find_prompts(settings.data, settings.split, source, target.run)
+    inputs = {"data": prompt_data.digest, "model": source.digest} | function_files(settings.rewards)
+    plan = plan_of("pairs", settings, inputs, protocol=prompt_data.protocol)
 
     def work() -> Work:
         template = load_template(source.base)
         room = settings.max_length - settings.max_new_tokens
-        prompts, too_long, mixture = fitting_prompts("pairs", settings, prompt_file, template, room)
+        prompts, too_long, mixture = fitting_prompts("pairs", settings, prompt_data, template, room)
         records = {prompt.record.id: prompt.record for prompt in prompts}
-        refuse_without_gold(records.values(), weights, prompt_file.location)
+        refuse_without_gold(records.values(), weights, prompt_data.location)
         if settings.gold and not have_gold(records.values()):
             raise UserError(
                 "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"

@@ -99,8 +99,7 @@ def from_stored(
             rows = read_rows(folder / "records.jsonl")
             records = {record.id: record for record in map(from_row, rows)}
             scorer = Scorer(records, stored.protocols, user_functions)
-        model = str(stored.stage.settings["model"])
-        figures = {"lineage": lookup.lineage(model, folder.parent)}
+        figures = {"lineage": lookup.lineage(str(stored.stage.settings["model"]), folder.parent)}
         return make_pairs(
             stage, settings, weights, stored.candidates, scorer, figures, scores=stored.scores
         )
