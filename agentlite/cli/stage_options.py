@@ -113,9 +113,8 @@ def stage_command(name: str, text: str) -> StageCommand:
         elif NO_FLAG not in field.marks:
             # --packing is "true", and --packing false undoes what a file sets; each value stays a
             # text, which is read with all settings
-            is_switch = field.default is False
-            attributes = {"is_flag": False, "flag_value": "true"} if is_switch else {}
-            settings.append(Option(key, field, **attributes))
+            switch = {"is_flag": False, "flag_value": "true"} if field.default is False else {}
+            settings.append(Option(key, field, **switch))
 
     options = PrepOptions if name == "prep" else StageOptions
     return StageCommand(name, options, partial(_run, name), params=settings, help=text)

@@ -49,7 +49,7 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
         parser=parsers.get(protocols[0].parse, "") if native else "",
         native=native,
         examples=[_example(protocol, subject) for protocol in protocols],
-        of_bfcl=any("bfcl:" in str(stage.plan.settings) for stage in subject.stages),
+        uses_bfcl=any("bfcl:" in str(stage.plan.settings) for stage in subject.stages),
         proof=proof,
         evaluations=[_figures(evaluation) for evaluation in subject.evaluations],
         stages=[block for stage in subject.stages for block in _provenance(stage)],
