@@ -28,9 +28,7 @@ def show() -> None:
     stages = inventory(run) if run else []
     if run:
         print(f"The workspace {run} holds:")
-        rows = [
-            [stage.stage, in_words(stage.state, stage.detail), stage.figure] for stage in stages
-        ]
+        rows = [[s.stage, in_words(s.state, s.detail), s.figure] for s in stages]
         print_table([["", "", ""], *rows], text_columns=3)
         if others := [str(path) for path in _workspaces() if path != run]:
             print(f"Other workspaces: {', '.join(others)}.")
