@@ -57,8 +57,8 @@ AnyCalls = TypeVar("AnyCalls", Message, Gold)
 # --- all of them ---
 
 
-def augments(settings: PrepSettings) -> bool:
-    """Whether these settings change train records or make others of them."""
+def has_augmentation(settings: PrepSettings) -> bool:
+    """Whether the settings change train records or make others of them."""
     variants = settings.no_call_share or settings.mask_names
     return bool(variants or settings.distractors or settings.join > 1)
 
@@ -171,7 +171,7 @@ def hard_negatives(
 
 
 def missing_no_calls(train: Sequence[Record], share: float) -> int:
-    """How many records without a call are lacking to this share of all that offer tools."""
+    """How many records without a call to add, so that they are this share of those with tools."""
     with_tools = [record for record in train if record.tools]
     no_call_count = sum(not expected_tools(record) for record in with_tools)
     # (no_call_count + x) / (len(with_tools) + x) = share, solved for x
@@ -195,12 +195,12 @@ def without_right_tool(
         return "no call is expected"
     if any(message.calls for message in record.messages[:turn]):
         return "a call is given before"
-    names = set(expected) | expected_tools(record)
-    right_tools = [tool for tool in record.tools if tool.name in names]
-    others = tuple(tool for tool in record.tools if tool.name not in names)
+    barred = set(expected) | expected_tools(record)
+    right_tools = [tool for tool in record.tools if tool.name in barred]
+    others = tuple(tool for tool in record.tools if tool.name not in barred)
     calls = record.gold_at(turn).calls
     for tools in [others] if others else swaps:
-        if tools and not any(t.name in names or _could_do(t, right_tools, calls) for t in tools):
+        if tools and not any(t.name in barred or _could_do(t, right_tools, calls) for t in tools):
             break
     else:
         return "another tool could do it" if others else "no other tool on offer"

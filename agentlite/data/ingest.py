@@ -291,7 +291,7 @@ class Spool:
 
     def __init__(self, folder: Path | None):
         self.folder = folder or Path(tempfile.gettempdir())
-        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (see IngestedRows)
         # where each row begins, and the end of the last
         self.starts = array("Q", [0])
 

@@ -63,11 +63,11 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
         kinds.setdefault((reject.code, hint), {}).setdefault(reject.reason, []).append(reject)
     elsewhere = f" ({file})" if file else ""
     for (code, hint), reasons in [*kinds.items()][:MOST_KINDS]:
-        for reason, (first, *copies) in [*reasons.items()][:MOST_SHOWN]:
+        for reason, (first, *others) in [*reasons.items()][:MOST_SHOWN]:
             words = " ".join(printable(reason).split("\n"))
             yield f"{first.location}: {code} {words}"
             yield from (f"  | {line}" for line in excerpt(first.content, first.at))
-            if locations := list(dict.fromkeys(copy.location for copy in copies)):
+            if locations := list(dict.fromkeys(other.location for other in others)):
                 beyond = elsewhere if len(locations) > MOST_LINES else ""
                 yield f"  = also {name_lines(locations)}{beyond}"
         if groups := [*reasons.values()][MOST_SHOWN:]:
@@ -86,8 +86,8 @@ def name_lines(locations: Sequence[str]) -> str:
         lines.setdefault(name, []).append(line)
     texts = []
     for name, (*numbers, last) in lines.items():
-        line = f"lines {', '.join(numbers)} and {last}" if numbers else f"line {last}"
-        texts.append(f"{line} of {name}")
+        text = f"lines {', '.join(numbers)} and {last}" if numbers else f"line {last}"
+        texts.append(f"{text} of {name}")
     beyond = len(locations) - MOST_LINES
     return "; ".join(texts) + (f"; and {beyond} more" if beyond > 0 else "")
 
@@ -96,7 +96,7 @@ def name_lines(locations: Sequence[str]) -> str:
 
 
 def excerpt(content: bytes, at: str | int) -> list[str]:
-    """Two lines, or none where it is not known where it stands. `at`: of a RowError."""
+    """Two lines, or none where the piece is not known. `at`: of a RowError."""
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     starts = [start for key in LIST_KEYS if (start := text.find(key)) >= 0]
     spans = (find_span(text, at, start) for start in (*starts, 0) if at and isinstance(at, str))

@@ -108,7 +108,7 @@ def _evaluation_contents(run: WorkspaceRun, evaluation: ReportedEvaluation, budg
     # rollouts leave no predictions: their tasks are counted in metrics.json
     counts = [len(predictions.by_step), *(f.get("prompts", 0) for f in metrics.values())]
     return {
-        "folder": evaluation,
+        "reported": evaluation,
         "metrics": metrics,
         "on": f" on {evaluation.name}" if len(run.evaluations) > 1 else "",
         "models": models if metrics else None,

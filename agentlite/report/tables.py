@@ -78,15 +78,15 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
     """A table per slice, but for slices of a single value: they repeat the whole. The number of
     tools is shown always.
     """
-    slices = {model: figures.get("by", {}) for model, figures in metrics.items()}
+    by_model = {model: figures.get("by", {}) for model, figures in metrics.items()}
     tables = []
-    for name in order_names(SLICES, sorted({*chain(*slices.values())})):
-        values = {value for by in slices.values() for value in by.get(name, {})}
+    for name in order_names(SLICES, sorted({*chain(*by_model.values())})):
+        values = {value for by in by_model.values() for value in by.get(name, {})}
         if len(values) > (0 if name == "tools" else 1):
             rows = []
             # those that begin with a number in its order, before the others: 2, 2-4, 10, no call
             for value in sorted(values, key=lambda v: (len(re.split(r"\D", v)[0]) or 99, v)):
-                value_metrics = {m: by.get(name, {}).get(value, {}) for m, by in slices.items()}
+                value_metrics = {m: by.get(name, {}).get(value, {}) for m, by in by_model.items()}
                 rows += [[value, *row] for row in models(value_metrics).rows]
             title = SLICES.get(name, f"By {_in_words(name)}")
             tables.append(Table(title, [name, "", *metrics], rows, 2))

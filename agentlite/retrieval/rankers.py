@@ -17,9 +17,7 @@ Ranker = Callable[[Sequence[str]], Scores]
 SMALL = "a-zÀ-ÖØ-öø-ɏḀ-ỿ"  # with the Latin letters that have accents, in whatever case
 # a change of case ends a word, and so do digits: getWeatherInfo_v2 -> get weather info v 2
 WORD = re.compile(rf"[A-Z]?[{SMALL}]+|[A-Z]+(?![{SMALL}])|[0-9]+|[^\W_A-Z0-9{SMALL}]+")
-HAN = re.compile(
-    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-)  # written without blanks: pairs of characters
+CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # no blank ends a word
 
 
 def words(text: str) -> list[str]:
@@ -29,7 +27,7 @@ def words(text: str) -> list[str]:
     tokens: list[str] = []
     for word in WORD.findall(text):
         lower = word.lower()
-        is_run = HAN.search(word) and len(word) > 1
+        is_run = CJK.search(word) and len(word) > 1
         tokens += [lower[i : i + 2] for i in range(len(lower) - 1)] if is_run else [lower]
     return tokens
 
@@ -89,9 +87,9 @@ def _first_of_names(entries: Iterable[int], pool: ToolPool, k: int) -> list[int]
     """The first entry of each name, of `k` names."""
     by_name: dict[int, int] = {}
     for entry in entries:
-        by_name.setdefault(pool.name_indices[entry], entry)
         if len(by_name) == k:
             break
+        by_name.setdefault(pool.name_indices[entry], entry)
     return list(by_name.values())
 
 

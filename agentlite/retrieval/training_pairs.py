@@ -27,8 +27,8 @@ class TrainingPair(Struct, frozen=True):
     """A query, the right tool and wrong ones, those that look right first; as it is on disk, for
     people to look at too.
 
-    `tool_indices`: of all these in the pool. `right`: the tools that are expected for
-    an equal question anywhere.
+    `tool_indices`: of all these in the pool. `right`: the tools that are expected for an equal
+    question anywhere.
     """
 
     query: str

@@ -16,7 +16,7 @@ from agentlite.scoring.rewards import WEIGHTS, total
 # a step has no pair: fewer than two scored candidates; all have one text; all have one total; texts
 # differ by less than the least margin; or every candidate that is better by it has an empty text
 Reason = Literal["failed", "same text", "same score", "small margin", "empty text"]
-UNIT = 10**9  # of a total
+UNIT = 10**9  # in 1 of a total
 
 
 class PairRule(NamedTuple):

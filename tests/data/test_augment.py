@@ -17,8 +17,8 @@ from agentlite.data.augment import (
     CHINESE,
     add_distractors,
     augment,
-    augments,
     hard_negatives,
+    has_augmentation,
     join_dialogs,
     learnable_record,
     missing_no_calls,
@@ -54,8 +54,8 @@ RECORDS = [calling(name, f"Please do {name}, will you?") for name in ("jump", "s
     ids=str,
 )
 def test_each_setting_alone_makes_variants_and_without_them_there_are_none(settings: Any) -> None:
-    assert augments(PrepSettings(**settings))
-    assert not augments(PrepSettings(join=1))
+    assert has_augmentation(PrepSettings(**settings))
+    assert not has_augmentation(PrepSettings(join=1))
 
 
 def test_an_earlier_record_is_learned_again_if_it_fits_and_is_not_dropped(

@@ -86,7 +86,7 @@ def end_with(
 
 
 def check_dialog(record: Record) -> None:
-    """Raises RowError for what is no dialog, whatever it calls: as validate() but E209, E210."""
+    """Raises RowError for what is no dialog, whatever it calls: validate() without E209, E210."""
     _check_turns(record)
     if len({tool.name for tool in record.tools}) < len(record.tools):
         name, count = Counter(tool.name for tool in record.tools).most_common(1)[0]

@@ -179,7 +179,7 @@ def judge_metrics(
     """The judge's mean score and the share of usable answers; and what went wrong.
 
     Raises UserError 8 where the judge says nothing about some answers, and these are not to be left
-    out. `begin`: see ask_kept.
+    out. `begin`: see ask_once.
     """
     items = items_of(predictions, records)
     questions = [question_of(item) for item in items]
@@ -234,7 +234,7 @@ class GroupJudge:
         records: Mapping[str, Record],
         advance: Callable[[int], None] = lambda done: None,
     ) -> None:
-        """Asks one question a step, of which these are all candidates; see ask_kept."""
+        """Asks one question a step, of which these are all candidates; see ask_once."""
         texts = defaultdict[tuple[str, int], set[str]](set)
         for candidate in candidates:
             if candidate.model != GOLD:

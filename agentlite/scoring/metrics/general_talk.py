@@ -112,9 +112,9 @@ def self_cognition(
     for figure in SELF_COGNITION:
         about, _, language = figure.removeprefix("own_").partition("_")
         right = [
-            float(is_right)
-            for question, answer_language, is_right in answers
-            if question == about and language in ("", answer_language)
+            float(has_answer)
+            for question, question_language, has_answer in answers
+            if question == about and language in ("", question_language)
         ]
         figures[figure] = summary(right, seed) if right else None
     return figures

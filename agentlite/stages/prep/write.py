@@ -9,7 +9,7 @@ from typing import Any
 from agentlite.core import console
 from agentlite.core.records import SPLITS, Record, from_row, to_row, wire_message
 from agentlite.core.row_files import Row, read_rows, row_file, write_json, write_rows
-from agentlite.data.augment import augment, augments
+from agentlite.data.augment import augment, has_augmentation
 from agentlite.data.curation.coreset import add_to_buffer
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.ingest import ENDS, RecordSize, measure
@@ -75,7 +75,7 @@ def _write_split(split: str, file: Path, selection: Selection) -> Measures:
     repeated = [index for index in indices for _ in range(1, selection.repeats.get(index, 1))]
     copies = ({**row, "split": split} for row in ingested.rows.read(repeated))
     measures = [(ingested.traits[index], ingested.sizes[index]) for index in indices]
-    if split == "train" and (replayed or augments(selection.settings)):
+    if split == "train" and (replayed or has_augmentation(selection.settings)):
         records, counts = augment([*map(from_row, rows)], selection.context)
         if counts:
             selection.figures["made"] = counts
