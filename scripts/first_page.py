@@ -63,8 +63,7 @@ def shorten(output: str) -> str:
     """Without what Unsloth says of itself, and with a few of the lines of progress."""
     lines = [line for line in output.splitlines() if not line.startswith("Unsloth")]
     progress = [n for n, line in enumerate(lines) if re.match(r"\w+( \S+)? \d+/\d+", line)]
-    shown = {*progress[:2], *progress[-2:]}
-    left_out = {*progress} - shown
+    left_out = progress[2:-2]
     return "".join(f"{line.rstrip()}\n" for n, line in enumerate(lines) if n not in left_out)
 
 

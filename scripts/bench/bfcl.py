@@ -295,8 +295,8 @@ def theirs(path: Path) -> Iterator[str]:
         row, gold = rows[category][case["row"]]
         calls = [{name: arguments} for name, arguments in case["calls"]]
         if gold is None:
-            empty = is_empty_output(calls)
-            yield "" if empty == ("irrelevance" in category) else "calls or not"
+            is_right = is_empty_output(calls) == ("irrelevance" in category)
+            yield "" if is_right else "calls or not"
         elif not is_function_calling_format_output(calls):
             yield "wrong format"
         else:

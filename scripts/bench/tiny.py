@@ -47,10 +47,8 @@ def make_encoder(folder: Path) -> None:
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import BertConfig, BertModel
 
-    real, bare = (
-        Path(find_encoder("all-minilm-l6-v2", Path()).base),
-        folder.with_name(f"{folder.name}-bare"),
-    )
+    real = Path(find_encoder("all-minilm-l6-v2", Path()).base)
+    bare = folder.with_name(f"{folder.name}-bare")
     torch.manual_seed(0)
     BertModel(
         BertConfig(
