@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_origin
 
@@ -106,6 +106,7 @@ class UserSettings(NamedTuple):
 
 
 Origins = Mapping[str, tuple[Any, str]]  # setting -> its value, and where that is from
+Layers = Sequence[tuple[Mapping[str, Any], str]]  # settings, each with where they are from
 
 
 class Resolved(NamedTuple):
@@ -117,22 +118,28 @@ class Resolved(NamedTuple):
         return self.origin[key] != "default" and not self.origin[key].startswith("profile ")
 
 
-def resolve(
+def resolve(command: str, user_settings: UserSettings) -> Resolved:
+    """The settings of `command`, as the user has them."""
+    return merge_layers(command, read_layers(command, user_settings))
+
+
+def merge_layers(
     command: str,
-    user_settings: UserSettings,
+    layers: Layers,
     inherited: Origins | None = None,
     planned: Origins | None = None,
     cell: Origins | None = None,
 ) -> Resolved:
     """The settings of `command`. `inherited` stand in for defaults, `planned` for the values of the
-    profile; `cell`, those of a cell of a grid, come above all others.
+    profile, the first layer; `cell`, those of a cell of a grid, come above all others.
     """
     values: dict[str, Any] = {}
     origin = dict.fromkeys(fields(command), "default")
-    layers = [({key: value}, source) for key, (value, source) in (inherited or {}).items()]
-    layers += _layers(command, user_settings, planned or {})
-    layers += [({key: value}, source) for key, (value, source) in (cell or {}).items()]
-    for layer, source in layers:
+    below, above, top = (
+        [({key: value}, source) for key, (value, source) in (origins or {}).items()]
+        for origins in (inherited, planned, cell)
+    )
+    for layer, source in [*below, *layers[:1], *above, *layers[1:], *top]:
         check_keys(command, layer, source)
         for key, value in layer.items():
             # `trl: {seed: 1}` in a file and --set sft.trl.lr=2 are both passed on
@@ -172,9 +179,7 @@ def local_files() -> tuple[str, ...]:
     return (LOCAL_FILE,) if Path(LOCAL_FILE).is_file() else ()
 
 
-def _layers(
-    command: str, user_settings: UserSettings, planned: Origins
-) -> list[tuple[dict[str, Any], str]]:
+def read_layers(command: str, user_settings: UserSettings) -> Layers:
     """Weakest first: profile, agentlite.yaml, files, --set, flags."""
     profile, reason = user_settings.profile, ""
     if profile == AUTO:
@@ -182,7 +187,6 @@ def _layers(
     files, flags = (*local_files(), *user_settings.files), user_settings.flags.items()
     return [
         (profile_section(profile, command), f"profile {profile}{reason}"),
-        *(({key: value}, source) for key, (value, source) in planned.items()),
         *((_section(find_config_file(name), command), name) for name in files),
         *(layer for text in user_settings.sets if (layer := _assignment(text, command))),
         *(({key: value}, f"--{key.replace('_', '-')}") for key, value in flags),

@@ -17,8 +17,9 @@ from agentlite.config.resolve import (
     Resolved,
     UserSettings,
     local_files,
+    merge_layers,
     profile_section,
-    resolve,
+    read_layers,
 )
 from agentlite.core import distributed
 from agentlite.core.console import notice
@@ -96,13 +97,15 @@ def settle(
         user_settings = user_settings._replace(profile=GPU)
     stage = importlib.import_module(f"agentlite.stages.{command}")
     inherit: Callable[..., Origins] = getattr(stage, "inherit", lambda settings, run: {})
-    # what a stage inherits depends on its settings, as on its model and its data: they are resolved
+    layers = read_layers(command, user_settings)  # once: `--config <(...)` of a shell is a pipe
+    # what a stage inherits depends on its settings, as on its model and its data: they are merged
     # without it first
-    inherited = inherit(resolve(command, user_settings).settings, target.run)
-    resolved = resolve(command, user_settings, inherited)
+    inherited = inherit(merge_layers(command, layers).settings, target.run)
+    resolved = merge_layers(command, layers, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
-    return resolve(command, user_settings, inherited, by_memory(command, resolved, target, machine))
+    planned = by_memory(command, resolved, target, machine)
+    return merge_layers(command, layers, inherited, planned)
 
 
 def execute(command: str, settings: object, target: RunTarget) -> Result:

@@ -83,8 +83,8 @@ def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, i
     before = {"batch_size": (10, "an earlier stage")} if inherited else None
     by_memory = {"batch_size": (30, "profile auto")} if planned else None
     for sources in SUBSETS:
-        given = given_by(sources, folder)
-        resolved = resolve.resolve("sft", given, before, by_memory)
+        layers = resolve.read_layers("sft", given_by(sources, folder))
+        resolved = resolve.merge_layers("sft", layers, before, by_memory)
         found, origin = resolved
         strongest = sources[-1] if sources else None
         weakest = (10, "an earlier stage") if inherited else (2, "default")
@@ -94,8 +94,8 @@ def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, i
         assert (found.batch_size, origin["batch_size"]) == expected, sources
         is_chosen = expected[1] == "default" or expected[1].startswith("profile ")
         assert resolved.was_set("batch_size") is not is_chosen, sources
-        cell = resolve.resolve("sft", given, before, by_memory, {"batch_size": (40, "a cell")})
-        assert (cell.settings.batch_size, cell.origin["batch_size"]) == (40, "a cell"), sources
+        cell = resolve.merge_layers("sft", layers, before, by_memory, {"batch_size": (40, "cell")})
+        assert (cell.settings.batch_size, cell.origin["batch_size"]) == (40, "cell"), sources
         # mappings are merged: each of the sources adds its name, the strongest has the shared one
         mappings = [name for name in sources if name != "flag"]
         shared = {"shared": VALUES[mappings[-1]]} if mappings else {}

@@ -1,5 +1,6 @@
 """What Python callers give and what is said before a stage runs."""
 
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,19 +23,14 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_files_and_assignments_are_one_or_several_and_none_is_a_default(
-    card, tmp_path, monkeypatch, listed
-):
+def test_files_and_assignments_are_one_or_several_and_none_is_a_default(card, monkeypatch, listed):
     monkeypatch.setattr(api, "execute", lambda command, settings, target: settings)
-    (tmp_path / "a.yaml").write_text("eval: {limit: 5}\n", encoding="utf-8")
-    files, sets = "a.yaml", "eval.max_length=99"
-    found: Any = agentlite.evaluate(
-        config=[files] if listed else files,
-        set=[sets] if listed else sets,
-        profile="cpu",
-        seed=None,
-        batch_size=3,
-    )
+    read_end, write_end = os.pipe()  # as `--config <(...)` of a shell: what was read is gone
+    os.write(write_end, b"eval: {limit: 5}\n")
+    os.close(write_end)
+    texts = [f"/dev/fd/{read_end}", "eval.max_length=99"]
+    file, sets = [[text] for text in texts] if listed else texts
+    found: Any = agentlite.evaluate(config=file, set=sets, profile="cpu", seed=None, batch_size=3)
     assert (found.limit, found.max_length, found.seed, found.batch_size) == (5, 99, 0, 3)
 
 

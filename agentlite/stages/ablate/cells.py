@@ -267,7 +267,8 @@ def _refuse_wrong_cells(ablation: Ablation, cells: Sequence[Cell], path: Path) -
                 for name, value in cell.sets.items()
                 if name.startswith(f"{command}.")
             }
-            settings = resolve.resolve(command, ablation.target.user_settings, cell=sets).settings
+            layers = resolve.read_layers(command, ablation.target.user_settings)
+            settings = resolve.merge_layers(command, layers, cell=sets).settings
             # which scores there are in an environment, its world says: the command refuses others
             if "weights" in sets and not ablation.is_live(command):
                 functions = (*settings.rewards, *stored.get("rewards", ()))
