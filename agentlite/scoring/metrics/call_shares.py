@@ -20,7 +20,7 @@ Ratio = tuple[Any, Any]  # the part and the whole: of one sum of counts, or of e
 # --- Call or no call ---
 
 
-class Decisions(NamedTuple):
+class TimingCounts(NamedTuple):
     """At how many of all steps a call was expected, was made, both, and was rightly not made."""
 
     expected: int
@@ -39,14 +39,14 @@ TIMING = {
 }
 
 
-def count_timing(calls: Sequence[Call], gold: Gold, problem: str) -> Decisions:
+def count_timing(calls: Sequence[Call], gold: Gold, problem: str) -> TimingCounts:
     """At one step. Text that cannot be read is never a right "no call"."""
     expected, called = bool(gold.calls), bool(calls)
     is_silent = not expected and not called and not problem
-    return Decisions(expected, called, expected and called, is_silent, True)
+    return TimingCounts(expected, called, expected and called, is_silent, True)
 
 
-def timing(steps: Sequence[Decisions], seed: int) -> dict[str, Summary | int | None]:
+def timing(steps: Sequence[TimingCounts], seed: int) -> dict[str, Summary | int | None]:
     """The figures of calling as the positive class, over `count` steps. A figure is None where
     there is nothing to measure it on: no call made has no precision, no step of one of the two
     kinds no balanced accuracy.
@@ -74,7 +74,7 @@ def timing(steps: Sequence[Decisions], seed: int) -> dict[str, Summary | int | N
     }
 
 
-def _balanced_accuracy(counts: Decisions) -> Ratio:
+def _balanced_accuracy(counts: TimingCounts) -> Ratio:
     """Nothing, not a number, where one of the two kinds of steps is missing."""
     unexpected = counts.steps - counts.expected
     sensitivity, specificity = counts.both / counts.expected, counts.rightly_silent / unexpected

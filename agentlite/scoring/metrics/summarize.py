@@ -40,13 +40,13 @@ def figures(
     The groups that need more than the predictions are left out: judge, passes, forgetting,
     self-cognition.
     """
-    decisions, counts = [], []
+    timing_counts, counts = [], []
     verdicts: dict[str, list[float]] = defaultdict(list)
     for prediction in predictions:
         record = records[prediction.record_id]
         gold = record.gold_at(prediction.turn)
         earlier_calls = [c for m in record.messages[: prediction.turn] for c in m.calls]
-        decisions.append(call_shares.count_timing(prediction.calls, gold, prediction.problem))
+        timing_counts.append(call_shares.count_timing(prediction.calls, gold, prediction.problem))
         counts.append(call_shares.count_calls(prediction.calls, gold, record.tools, earlier_calls))
         if BFCL in prediction.metrics:
             verdicts[category_of(record)].append(prediction.metrics[BFCL])
@@ -57,7 +57,7 @@ def figures(
         metrics={**dict.fromkeys(step_metrics.METRICS), **summaries(predictions, seed)},
         dialogs={**dict.fromkeys(dialogs.METRICS), **summaries(whole_dialogs, seed)},
         dialogs_are=dialogs.TEACHER_FORCED,
-        timing={**call_shares.timing(decisions, seed), "unreadable": problems.total()},
+        timing={**call_shares.timing(timing_counts, seed), "unreadable": problems.total()},
         by=figures_by_slice(predictions, whole_dialogs, seed),
         problems=dict(sorted(problems.items())),
         wrong_answers={kind: mistakes[kind] for kind in step_metrics.WRONG_KINDS if mistakes[kind]},

@@ -30,7 +30,7 @@ def task_completion(attempt: Attempt) -> float:
         steps = max(expected, attempt.carried_out_calls + attempt.failed_steps)
         return attempt.carried_out_calls / steps if expected else float(not made)
     if not expected:
-        return float(attempt.answers)
+        return float(attempt.is_answer)
     if not attempt.is_sound:
         return 0.0
     return sum([match.grade for _, match in attempt.assignments if match]) / max(expected, made)
@@ -53,7 +53,7 @@ def efficiency(attempt: Attempt) -> float:
         succeeded = attempt.carried_out_calls == expected if expected else not made
         return attempt.optimal_steps / max(attempt.optimal_steps, made) if succeeded else 0.0
     if not expected:
-        return float(attempt.answers)
+        return float(attempt.is_answer)
     done = attempt.is_sound and all(match and not match.problem for _, match in attempt.assignments)
     return expected / max(expected, made) if done else 0.0
 
@@ -64,7 +64,7 @@ def timing_quality(attempt: Attempt) -> float:
     """
     if attempt.gold.calls:
         return float(bool(attempt.calls))
-    return float(attempt.answers and attempt.is_related)
+    return float(attempt.is_answer and attempt.is_related)
 
 
 def format_compliance(attempt: Attempt) -> float:
@@ -100,12 +100,12 @@ def exact(attempt: Attempt) -> float:
     """Tool-N1's binary: 1 if the calls are the expected ones, with no cast, and the text is
     finished, sound and not too long; or if it answers.
     """
-    if not attempt.readable or len(attempt.calls) != len(attempt.gold.calls):
+    if not attempt.is_readable or len(attempt.calls) != len(attempt.gold.calls):
         return 0.0
     if not attempt.is_sound or attempt.excess_words:
         return 0.0
     if not attempt.gold.calls and attempt.trace is None:
-        return float(attempt.answers and attempt.is_related)
+        return float(attempt.is_answer and attempt.is_related)
     satisfied = sum([use.count_satisfied(strict=True) for use in attempt.uses.values()])
     return float(satisfied == len(attempt.calls))
 
@@ -200,7 +200,7 @@ def score_attempt(attempt: Attempt, user_functions: Mapping[str, Component] = {}
     return RewardResult(components, feedback(attempt), "; ".join(errors))
 
 
-def have_gold(records: Iterable[Record]) -> bool:
+def all_have_gold(records: Iterable[Record]) -> bool:
     """Whether it is known of every step of these records what is right at it."""
     return all(gold.known for record in records for gold in record.gold.values())
 
@@ -209,7 +209,7 @@ def refuse_without_gold(
     records: Iterable[Record], weights: Mapping[str, float], location: str
 ) -> None:
     """Raises UserError 2 where prompts have no gold, and a component with a weight needs it."""
-    has_gold = [have_gold([record]) for record in records]
+    has_gold = [all_have_gold([record]) for record in records]
     missing, without_gold = has_gold.count(False), components_without_gold(weights)
     names = [name for name in weights if weights[name] and name not in without_gold]
     if missing and names:
@@ -278,13 +278,13 @@ def feedback(attempt: Attempt) -> str:
 
 def _step_problems(attempt: Attempt) -> Iterator[str]:
     uses = attempt.uses
-    if not attempt.readable:
+    if not attempt.is_readable:
         yield attempt.parsed.problem if attempt.finished else "not finished"
     if not attempt.gold.known:
         yield "not compared: the prompt has no gold"
     if not attempt.gold.calls:
         yield _describe_unexpected_calls(attempt)
-        if not attempt.answers:
+        if not attempt.is_answer:
             yield attempt.fault or "says nothing"
         if not attempt.is_related:
             yield "has no word of the dialog"
@@ -331,5 +331,5 @@ def _trace_problems(attempt: Attempt) -> Iterator[str]:
         yield f"carried out, but {attempt.failed_steps} of {steps} steps failed"
     if steps > optimal:
         yield f"carried out in {steps} steps, not {optimal}"
-    if not attempt.readable:
+    if not attempt.is_readable:
         yield attempt.parsed.problem if attempt.finished else "not finished"

@@ -101,7 +101,7 @@ class Attempt(Struct, frozen=True, dict=True):
     row: Mapping[str, Any] = {}
 
     @property
-    def readable(self) -> bool:
+    def is_readable(self) -> bool:
         return self.finished and not self.parsed.problem
 
     @property
@@ -115,11 +115,11 @@ class Attempt(Struct, frozen=True, dict=True):
         return self.parsed.content.strip() == self.reference.strip()
 
     @property
-    def answers(self) -> bool:
+    def is_answer(self) -> bool:
         """Whether it says something of its own and makes no call."""
         content = self.parsed.content.strip()
         words = says_something(content) or (bool(content) and self.is_recorded)
-        return not self.calls and self.readable and words and not self.fault
+        return not self.calls and self.is_readable and words and not self.fault
 
     @cached_property
     def is_related(self) -> bool:

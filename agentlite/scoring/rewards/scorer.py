@@ -21,8 +21,8 @@ from agentlite.scoring.rewards import (
     Attempt,
     Component,
     ComponentError,
+    all_have_gold,
     components_without_gold,
-    have_gold,
     score_attempt,
 )
 from agentlite.scoring.rewards.attempt import recorded_steps
@@ -42,7 +42,7 @@ class Scorer(NamedTuple):
 
     @property
     def has_gold(self) -> bool:
-        return have_gold(self.records.values())
+        return all_have_gold(self.records.values())
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
         has_gold = self.has_gold

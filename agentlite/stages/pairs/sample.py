@@ -18,7 +18,7 @@ from agentlite.engine.remote import remote_source
 from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.preference_pairs import gold_candidates
-from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
+from agentlite.scoring.rewards import Component, all_have_gold, refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, function_files
 from agentlite.stages.frame import Work, plan_of
 from agentlite.stages.pairs.score import CANDIDATES, SCORES, make_pairs
@@ -49,7 +49,7 @@ def from_model(
         prompts, too_long, mixture = fitting_prompts("pairs", settings, prompt_data, template, room)
         records = {prompt.record.id: prompt.record for prompt in prompts}
         refuse_without_gold(records.values(), weights, prompt_data.location)
-        if settings.gold and not have_gold(records.values()):
+        if settings.gold and not all_have_gold(records.values()):
             raise UserError(
                 "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
             )
