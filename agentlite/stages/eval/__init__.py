@@ -48,8 +48,8 @@ def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
     origins = max_length_of("eval", settings.data, run)
     prep = lookup.read_stage(lookup.find_stage(settings.data, run)).done
     if prep and (longest := prep.figures.get("longest_answer")):
-        enough = min(default("eval", "max_new_tokens"), max(64, 2 * longest))
-        origins["max_new_tokens"] = (enough, settings.data)
+        answer_tokens = min(default("eval", "max_new_tokens"), max(64, 2 * longest))
+        origins["max_new_tokens"] = (answer_tokens, settings.data)
     return origins
 
 
