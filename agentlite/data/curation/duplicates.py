@@ -38,16 +38,16 @@ def call_copies(records: Mapping[int, Traits], seed: int) -> Copies:
     Equal calls alone do not make a copy: another question that leads to them is what a model is to
     learn from. Without arguments nothing is the same.
     """
-    calling = {index: record for index, record in records.items() if record.calls}
-    query = {index: record.query for index, record in calling.items()}
-    return _copies(calling, "calls", seed, query.__getitem__, HALF_NEAR)
+    with_calls = {index: record for index, record in records.items() if record.calls}
+    queries = {index: record.query for index, record in with_calls.items()}
+    return _copies(with_calls, "calls", seed, queries.__getitem__, HALF_NEAR)
 
 
 def near_copies(
     records: Mapping[int, Traits], text: Callable[[int], str], seed: int, threshold: float = NEAR
 ) -> Copies:
     """Records whose dialogs have a Jaccard index of `threshold` or more, by character 5-grams of
-    their normal text.
+    their normalized text.
 
     Only with the same tools on offer and called in the same order: what is called is what is
     learned. They are not copies that call otherwise after the same messages, or whose first
@@ -55,8 +55,8 @@ def near_copies(
     answer. `text`: reads that of a record.
     """
 
-    def may_match(number: int, other: int) -> bool:
-        first, second = records[number], records[other]
+    def may_match(index: int, other: int) -> bool:
+        first, second = records[index], records[other]
         # 0 stands for arguments that are not known: they may be the same
         calls = {first.first_calls, second.first_calls} - {0}
         if first.context == second.context and len(calls) > 1:
@@ -78,7 +78,7 @@ def _copies(
     seed: int,
     text: Callable[[int], str],
     threshold: float,
-    may_match: Callable[[int, int], bool] = lambda number, other: True,
+    may_match: Callable[[int, int], bool] = lambda index, other: True,
 ) -> Copies:
     """The copies among those that share a trait; see copies_among."""
     order = sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}"))
