@@ -159,7 +159,7 @@ def forgetting_metrics(
     # the model itself comes first: it is in memory already, and the start is afterwards
     answers = {
         model.digest: [
-            _right_answers(model, file, loading, settings.batch_size) for file in ANSWER_TOKENS
+            _right_answers(model, f, loading, settings.batch_size) for f in ANSWER_TOKENS
         ]
         for model in (source, start)
     }

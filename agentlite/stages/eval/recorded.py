@@ -59,9 +59,7 @@ class RecordedEvaluation:
         else:
             settings = structs.replace(settings, retrieve_by=default("eval", "retrieve_by"))
         self.settings, self.data = settings, data
-        self.models = {
-            subject.name: subject for subject in subjects.find_subjects(settings, data, target)
-        }
+        self.models = {s.name: s for s in subjects.find_subjects(settings, data, target)}
         self.scores: dict[str, Scores] = {}
         self.target = target
         self.identity = probes.identity_of(settings, data.prep.settings)

@@ -165,9 +165,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
         subjects.append(EvalSubject(path.stem, plan, target_of(path.stem), answers=answers))
     names = settings.model or (() if settings.predictions else (DEFAULT_MODEL,))
     if not settings.endpoint and not (run / "base").exists():  # the model that prep was run for
-        names = tuple(
-            str(data.prep.settings["model"]) if name == "base" else name for name in names
-        )
+        names = tuple(str(data.prep.settings["model"]) if n == "base" else n for n in names)
     for name in dict.fromkeys(names):
         if settings.endpoint:
             source = remote_source(name, settings, data.model)

@@ -50,7 +50,6 @@ CANDIDATE_FILES = {name: stage.candidates for name, stage in STAGES.items() if s
 SAMPLING = ("model", "protocol", "data", "split", "max_length")  # of the stage that sampled
 # they change how candidates are scored and paired, not the candidates
 RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
-UNUSABLE = (*LOST, "unwritten")
 
 
 class StoredCandidates(NamedTuple):
@@ -245,7 +244,7 @@ def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Traje
         for rollout in read_trajectories(folder / TRAJECTORIES)
         if rollout.scores or rollout.rewards or user_functions or rollout.task in gold_tasks
         if rollout.turns
-        if rollout.ended not in UNUSABLE
+        if rollout.ended not in (*LOST, "unwritten")
     ]
     if not usable:
         raise UserError(

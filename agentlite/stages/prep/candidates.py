@@ -67,9 +67,7 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
             continue
         counts["read"] += 1
         scores = {**score.components, REWARD: total(score.components, score_weights)}
-        if not all(
-            condition.holds(scores[condition.name]) for condition in keep.conditions or [RIGHT]
-        ):
+        if not all(c.holds(scores[c.name]) for c in keep.conditions or [RIGHT]):
             counts["below"] += 1
         elif record := _record(candidate, scores[REWARD], records, protocols):
             key = candidate.step if keep.best else line
@@ -85,9 +83,8 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
         f"do not meet --keep, {counts['unusable']} cannot be learned, {counts['surpassed']} are "
         "not the best"
     )
-    return [
-        Raw(f"{file}:{line}", json_line(to_row(record))) for _, line, record in chosen.values()
-    ], counts
+    rows = [Raw(f"{file}:{line}", json_line(to_row(record))) for _, line, record in chosen.values()]
+    return rows, counts
 
 
 def _record(

@@ -37,10 +37,8 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
     with that of the rejects, and the figures.
     """
     ingested = selection.ingested
-    files = {
-        name: f"{name}.{'parquet' if selection.settings.rows == 'parquet' else 'jsonl'}"
-        for name in SPLITS
-    }
+    suffix = "parquet" if selection.settings.rows == "parquet" else "jsonl"
+    files = {name: f"{name}.{suffix}" for name in SPLITS}
     with console.waiting(f"prep: writing {len(selection.kept)} records"):
         splits = {name: _write_split(name, folder / files[name], selection) for name in SPLITS}
     record_splits = {index: record.split for index, record in selection.kept.items()}
