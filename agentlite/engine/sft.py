@@ -23,7 +23,7 @@ def train(
     return trainer.train(make, folder, schedule(settings, rows))
 
 
-def packs(settings: SftSettings) -> bool:
+def packs_rows(settings: SftSettings) -> bool:
     """Without CUDA, packed rows would see each other."""
     return settings.packing and on_gpu()
 
@@ -32,7 +32,7 @@ def schedule(settings: SftSettings, rows: list[Encoded]) -> trainer.Schedule:
     """With packing, a row of the trainer is a full sequence, and a micro-batch as many as make
     `batch_tokens`.
     """
-    if not packs(settings):
+    if not packs_rows(settings):
         return trainer.schedule(settings, len(rows))
     count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
     return trainer.schedule(settings, count, settings.packed_rows)
@@ -49,8 +49,8 @@ def make_trainer(
     """An SFTTrainer over rows that are tokenised, masked and in order already."""
     own = {
         "max_length": settings.max_length,
-        "packing": packs(settings),
-        "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
+        "packing": packs_rows(settings),
+        "dataset_kwargs": {"skip_prepare_dataset": not packs_rows(settings)},
         "remove_unused_columns": True,
     }
     shared = trainer.trl_arguments(settings, folder, micro, with_dev=bool(dev))
@@ -58,7 +58,7 @@ def make_trainer(
     configuration = trainer.configuration(trl.SFTConfig, {**own, **shared})
     loaded = load(source, loading_of(settings), trainable=True)
     dataset, dev_dataset = _dataset(rows), _dataset(dev) if dev else None
-    if not packs(settings):
+    if not packs_rows(settings):
         lengths = [len(row.input_ids) for row in rows]
         plan = schedule(settings, rows)
         dataset = dataset.select(trainer.row_order(lengths, plan, settings.seed))

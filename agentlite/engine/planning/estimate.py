@@ -108,7 +108,7 @@ def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Res
         settings.data if is_from_data else "max_length",
         memory_need(memory),
         _time(settings, load, machine, data),
-        _disk(load) if load.rows else {},
+        _disk_sizes(load) if load.rows else {},
         vllm if load.vllm and not load.standby else {},  # with standby Unsloth chooses the share
         round(host_bytes(load) / GIB, 2),
         {"together": load.sampled_answers, "room": load.room} if load.room else {},
@@ -277,7 +277,7 @@ def operations(load: Load) -> float:
     """Floating-point operations per token of a micro-batch: forward, again for checkpoints,
     backward, and the forward of the reference, or of a teacher.
     """
-    shape, forward = load.shape, _forward(load)
+    shape, forward = load.shape, _forward_operations(load)
     attention = 2 * shape.layers * shape.heads * shape.head_dim * load.length
     # frozen weights need no gradient, attention has no weights: its backward pass is whole
     backward = 2 * forward if load.full else forward + attention
@@ -285,7 +285,7 @@ def operations(load: Load) -> float:
     return forward + recomputed + backward + (forward if load.reference else 0) + 2 * shape.teacher
 
 
-def _forward(load: Load) -> float:
+def _forward_operations(load: Load) -> float:
     """Two operations per weight, with the head, and those of causal attention."""
     shape = load.shape
     attention = 2 * shape.layers * shape.heads * shape.head_dim * load.length
@@ -303,7 +303,7 @@ def _sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
     """For sampling all answers of a batch: reading its prompts, then for each token a pass over the
     weights and the rows of the cache.
     """
-    prompt_seconds = load.prompt_tokens * _forward(load) / _speed(load, card)
+    prompt_seconds = load.prompt_tokens * _forward_operations(load) / _speed(load, card)
     # `cached_columns` may count buffers: a pass reads `length` for each answer at the most
     columns = min(load.cached_columns, load.sampled_answers * load.length)
     cache = columns * load.shape.keys_and_values * load.value_bytes
@@ -311,7 +311,7 @@ def _sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
     return prompt_seconds + new_tokens * max(HOST_SECONDS, card_seconds)
 
 
-def _disk(load: Load) -> dict[str, float]:
+def _disk_sizes(load: Load) -> dict[str, float]:
     """GB by file; `merged` is the whole model in 16 bit, written only by `export --merged`."""
     fixed, merged = fixed_terms(load), 2.0 * load.shape.parameters
     result = merged if load.full else fixed["adapter"]

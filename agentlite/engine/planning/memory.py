@@ -129,11 +129,11 @@ def fixed_terms(load: Load) -> dict[str, float]:
         "teacher": shape.teacher * WEIGHT_BYTES[load.bits],  # it is loaded as the student is
         # the CUDA context and workspaces; on a CPU, Python and its libraries
         "overhead": load.regime.overhead,
-        **({} if load.standby else _engine(load)),
+        **({} if load.standby else _engine_terms(load)),
     }
 
 
-def _engine(load: Load) -> dict[str, float]:
+def _engine_terms(load: Load) -> dict[str, float]:
     """The memory of a vLLM engine beyond its weights: a forward pass over PREFILL_TOKENS, its
     graphs as Unsloth estimates them, the adapter once more, in 16 bit, and its cache.
     """
@@ -142,10 +142,11 @@ def _engine(load: Load) -> dict[str, float]:
     prefill = PREFILL_TOKENS * load.value_bytes * load.shape.read_values
     graphs = min(GIB, max(0.15 * GIB, 172 * 4 * load.shape.hidden * load.shape.layers))
     adapter = 0 if load.full or not load.rows else 2.0 * load.trained_parameters
-    return {"vllm": load.unpacked_bytes + prefill + graphs + adapter, "kv_cache": _cache(load)}
+    engine = load.unpacked_bytes + prefill + graphs + adapter
+    return {"vllm": engine, "kv_cache": _cache_bytes(load)}
 
 
-def _cache(load: Load) -> float:
+def _cache_bytes(load: Load) -> float:
     """Keys and values of every column of the cache; of a vLLM engine a twentieth more, as Unsloth
     counts on 95 % of it."""
     per_token = load.shape.keys_and_values * load.value_bytes
@@ -155,14 +156,14 @@ def _cache(load: Load) -> float:
 def vllm_total(load: Load) -> float:
     """The share of the card that an engine is given, in bytes: its weights are the trainer's."""
     fixed = fixed_terms(load)
-    return fixed["weights"] + fixed["overhead"] + sum(_engine(load).values())
+    return fixed["weights"] + fixed["overhead"] + sum(_engine_terms(load).values())
 
 
 def fixed_bytes(load: Load) -> float:
     return sum(fixed_terms(load).values())
 
 
-def moments(load: Load) -> dict[str, dict[str, float]]:
+def moment_terms(load: Load) -> dict[str, dict[str, float]]:
     """The terms of each moment that comes on top of the fixed ones."""
     shape, tokens, regime = load.shape, load.tokens, load.regime
     terms_by_moment: dict[str, dict[str, float]] = {}
@@ -190,7 +191,7 @@ def moments(load: Load) -> dict[str, dict[str, float]]:
         terms_by_moment["backward"] = {"activations": saved + recomputed}
         terms_by_moment["loss"] = {"activations": saved, "logits": logits}
     if load.standby:
-        terms_by_moment["sampling"] = _engine(load)
+        terms_by_moment["sampling"] = _engine_terms(load)
     elif load.cached_columns and not load.vllm:
         # a block over whole prompts without gradients; then, larger or not, the whole cache
         column = load.prompt_tokens * load.value_bytes  # bytes for one value of each token
@@ -198,7 +199,7 @@ def moments(load: Load) -> dict[str, dict[str, float]]:
         drawing = load.unpacked_bytes + DRAWN_LOGIT_BYTES * load.sampled_answers * shape.vocab
         terms_by_moment["sampling"] = max(
             {"activations": reading, "kv_cache": column * shape.keys_and_values},
-            {"activations": drawing, "kv_cache": _cache(load)},
+            {"activations": drawing, "kv_cache": _cache_bytes(load)},
             key=lambda terms: sum(terms.values()),
         )
     return terms_by_moment
@@ -239,7 +240,7 @@ class Memory(NamedTuple):
 
 def memory(load: Load, capacity: float = 0.0) -> Memory:
     """The terms that are not zero add up to the total."""
-    fixed, by_moment = fixed_terms(load), moments(load)
+    fixed, by_moment = fixed_terms(load), moment_terms(load)
     fixed_total = sum(fixed.values())
     totals = {name: fixed_total + sum(terms.values()) for name, terms in by_moment.items()}
     moment = max(totals, key=totals.__getitem__)
@@ -258,14 +259,14 @@ def cached_columns(prompt: int, new_tokens: int) -> int:
     """
 
     # as Unsloth 2026.10.9 makes them, with room for GROWTH more: 1,000 columns -> 1,536
-    def buffers(columns: int) -> int:
+    def buffer_columns(columns: int) -> int:
         return -(-(columns + GROWTH + 1) // BUCKET) * BUCKET
 
     # With more new tokens than the first buffers have room for, the last growth copies buffers that
     # are GROWTH smaller into those that hold every column: both are there at once.
     if new_tokens > GROWTH:
-        return 2 * buffers(prompt + new_tokens) - GROWTH
-    return buffers(prompt)
+        return 2 * buffer_columns(prompt + new_tokens) - GROWTH
+    return buffer_columns(prompt)
 
 
 def rows_at_once(
