@@ -135,11 +135,11 @@ def merge_layers(
     """
     values: dict[str, Any] = {}
     origin = dict.fromkeys(fields(command), "default")
-    below, above, top = (
+    weakest, by_memory, strongest = (
         [({key: value}, source) for key, (value, source) in (origins or {}).items()]
         for origins in (inherited, planned, cell)
     )
-    for layer, source in [*below, *layers[:1], *above, *layers[1:], *top]:
+    for layer, source in [*weakest, *layers[:1], *by_memory, *layers[1:], *strongest]:
         check_keys(command, layer, source)
         for key, value in layer.items():
             # `trl: {seed: 1}` in a file and --set sft.trl.lr=2 are both passed on

@@ -95,7 +95,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the
     end. `total`: None where it is not known."""
     if not (distributed.is_first() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
-        yield _report_in_lines(title, total)
+        yield _line_reporter(title, total)
         return
     from rich import progress as bars
     from rich.console import Console
@@ -113,7 +113,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         yield lambda done, note="": bar.update(task, completed=done, note=note)
 
 
-def _report_in_lines(title: str, total: int | None) -> Advance:
+def _line_reporter(title: str, total: int | None) -> Advance:
     # as if a line had been told 28 s ago: the first one is due FIRST_SECONDS from now
     last_time = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
     # done, and when, as first told: what was before (loading, an earlier run) does not count

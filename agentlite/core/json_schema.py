@@ -195,7 +195,7 @@ def normalize(schema: object, keywords: frozenset[str] = KEYWORDS, is_closed: bo
     for key in normalized.keys() & NESTED:
         inner, closed = normalized[key], key in ("items", "prefixItems", "additionalProperties")
         normalized[key] = (
-            [normalize(schema_in, keywords, closed) for schema_in in inner]
+            [normalize(subschema, keywords, closed) for subschema in inner]
             if isinstance(inner, list) and key in LISTS and (inner or key in COMBINING)
             else normalize(inner, keywords, closed)
         )

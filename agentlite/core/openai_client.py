@@ -242,12 +242,12 @@ def _read_completion(content: bytearray) -> Reply:
     usage = completion.usage if isinstance(completion.usage, dict) else {}
     thought = answer.reasoning_content or answer.reasoning
     counts = (usage.get(key) for key in ("prompt_tokens", "completion_tokens"))
-    tokens = [count if isinstance(count, int) and count >= 0 else 0 for count in counts]
+    prompt_tokens, completion_tokens = (n if isinstance(n, int) and n >= 0 else 0 for n in counts)
     return Reply(
         answer.content or "",
         "sent no text" if is_empty else "",
-        tokens[0],
-        tokens[1],
+        prompt_tokens,
+        completion_tokens,
         calls=answer.tool_calls or (),
         finish=finish,
         thought=thought if isinstance(thought, str) else "",

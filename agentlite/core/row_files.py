@@ -43,10 +43,10 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise write_error(path, error) from error
+        raise disk_error(path, error) from error
 
 
-def write_error(path: Path, error: OSError) -> UserError:
+def disk_error(path: Path, error: OSError) -> UserError:
     return UserError(
         f"cannot write: {error.strerror or error}.",
         disk_fix(error),

@@ -87,13 +87,13 @@ class UserCode:
             problem, fix, location = refusal
             raise UserError(problem, fix, location=location)
 
-    def ask(self, function: str, payload: object) -> tuple[Any, str]:
-        """What `apply` returns; or None and why there is nothing."""
+    def ask(self, name: str, payload: object) -> tuple[Any, str]:
+        """What `apply` returns for the function of this name; or None and why there is nothing."""
         if self.child is None:
             self.start()
         try:
             with contextlib.suppress(ConnectionError):  # it has ended: the answer says how
-                self.connection.send((function, payload))
+                self.connection.send((name, payload))
             return self._receive(self.seconds)
         except BaseException:  # an interrupt: what is under way is of no use to the next question
             self.stop()
@@ -153,13 +153,13 @@ def _serve(
     files = {function.name: function.file for function in user_functions}
     while True:
         try:
-            function, payload = connection.recv()
+            name, payload = connection.recv()
         except EOFError:
             return
         try:
-            reply = _encode(*apply(functions[function], payload))
+            reply = _encode(*apply(functions[name], payload))
         except BaseException as error:
-            file = files[function]
+            file = files[name]
             reply = _encode(None, f"raised {_describe(error)} ({file}{_last_line(error, file)})")
         connection.send_bytes(reply)
 
@@ -215,7 +215,7 @@ def _load(user_functions: Iterable[UserFunction]) -> dict[str, Callable[..., Any
     """The functions by name. Raises UserError 2."""
     functions: dict[str, Callable[..., Any]] = {}
     modules: dict[str, Any] = {}
-    for file, function in user_functions:
+    for file, name in user_functions:
         if file not in modules:
             try:
                 modules[file] = _import_file(Path(file).resolve())
@@ -225,14 +225,14 @@ def _load(user_functions: Iterable[UserFunction]) -> dict[str, Callable[..., Any
                     "Fix the file.",
                     location=f"{file}{_last_line(error, file)}",
                 ) from error
-        value = getattr(modules[file], function, None)
+        value = getattr(modules[file], name, None)
         if not callable(value):
             raise UserError(
-                f"has no function or class {function}.",
+                f"has no function or class {name}.",
                 "Define it there, or name another.",
                 location=file,
             )
-        functions[function] = value
+        functions[name] = value
     return functions
 
 

@@ -4,9 +4,9 @@ from agentlite.rendering.encoding import Encoded as Encoded
 from agentlite.rendering.encoding import Prompt as Prompt
 from agentlite.rendering.encoding import encode_answer as encode_answer
 from agentlite.rendering.encoding import encode_row as encode_row
+from agentlite.rendering.encoding import mark_trained as mark_trained
 from agentlite.rendering.encoding import prompt_at as prompt_at
 from agentlite.rendering.encoding import prompts_of as prompts_of
-from agentlite.rendering.encoding import show as show
 from agentlite.rendering.encoding import training_rows as training_rows
 from agentlite.rendering.protocol import Protocol as Protocol
 from agentlite.rendering.protocol_mix import PROTOCOLS as PROTOCOLS

@@ -129,7 +129,7 @@ def encode_answer(text: str, ended: Ending, template: Template, prompt: Sequence
     return template.encode(text, prompt) + end
 
 
-def show(row: Rendered, mark: Callable[[str], str]) -> str:
+def mark_trained(row: Rendered, mark: Callable[[str], str]) -> str:
     """The text with `mark(piece)` in place of every trained piece."""
     pieces: list[tuple[str, bool]] = []
     for text, span in _split_at_spans(row):

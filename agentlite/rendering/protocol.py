@@ -41,7 +41,7 @@ class Protocol:
     prompt with `<think>`, so that a completion begins inside a thought. `thought_marks`: what the
     template writes before a thought and behind it, if not `<think>`. `answer_head`: what the
     template has the model write before its words. `template_prefix`: lines before the source of a
-    chat template, by which it writes this protocol. `parallel`: a turn may hold several calls.
+    chat template, by which it writes this protocol. `parallel_calls`: a turn may hold several.
     `template_json`: the prompt template that it is, by which a setting names it; "" for one that is
     built in.
     """
@@ -56,7 +56,7 @@ class Protocol:
     result_role: str = "tool"
     template_prefix: str = ""
     stops: tuple[str, ...] = ()
-    parallel: bool = True
+    parallel_calls: bool = True
     inline: bool = False
     native: bool = False
     exchanges: Callable[[Record, int], Sequence[PromptExchange]] | None = None

@@ -65,7 +65,7 @@ class Mixture(NamedTuple):
             return next(iter(self.protocols.values()))
         # those that hold as many calls in a turn as the record has; all, if none does
         several = any(len(message.calls) > 1 for message in record.messages)
-        names = [name for name in self.weights if self.protocols[name].parallel or not several]
+        names = [n for n in self.weights if self.protocols[n].parallel_calls or not several]
         names = names or list(self.weights)
         # a hash of its own: records that --limit draws by theirs would all get the first protocol
         digest = hashlib.sha256(f"{self.seed} protocol {record.id}".encode()).digest()
@@ -96,7 +96,7 @@ def native_problem(template: Template) -> str:
     if reading_problem(reader, template, VALUES_PROBE):
         return "writes some arguments so that they cannot be read back"
     problems = [] if template.keeps_text_with_calls else ["writes no words before a call"]
-    problems += [] if template.takes_several_calls else ["holds one call per turn"]
+    problems += [] if template.parallel_calls else ["holds one call per turn"]
     return " and ".join(problems)
 
 
@@ -202,7 +202,7 @@ def adapt_protocol(protocol: Protocol, template: Template) -> Protocol:
     if not protocol.native or not template.prints_calls:
         return protocol
     stops = (template.call_end,) if template.call_end else ()
-    protocol = dataclasses.replace(protocol, parallel=template.takes_several_calls, stops=stops)
+    protocol = dataclasses.replace(protocol, parallel_calls=template.parallel_calls, stops=stops)
     for parse in (hermes.parse, hermes.parse_json):
         reader = dataclasses.replace(protocol, parse=parse)
         if not reading_problem(reader, template):

@@ -194,7 +194,7 @@ def _texts(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_several(record: Record, protocol: Protocol) -> None:
-    for index in record.turns if not protocol.parallel else ():
+    for index in record.turns if not protocol.parallel_calls else ():
         if (count := len(record.messages[index].calls)) > 1:
             raise RowError(
                 "E204",

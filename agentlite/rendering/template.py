@@ -237,7 +237,7 @@ class Template:
         return "probe_call" in self.probe([USER, call_turn("probe_call")], TOOLS)
 
     @cached_property
-    def takes_several_calls(self) -> bool:
+    def parallel_calls(self) -> bool:
         """Whether the template prints several calls of one turn."""
         text = self.probe([USER, call_turn("probe_call_1", "probe_call_2")], TOOLS)
         return "probe_call_1" in text and "probe_call_2" in text

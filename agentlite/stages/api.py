@@ -9,18 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.config import gpu_profiles
+from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import AUTO, GPU
 from agentlite.config.pipeline import DEFAULT_MODEL
-from agentlite.config.resolve import (
-    Origins,
-    Resolved,
-    UserSettings,
-    local_files,
-    merge_layers,
-    profile_section,
-    read_layers,
-)
+from agentlite.config.resolve import Origins, Resolved, UserSettings
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
@@ -89,7 +81,7 @@ def settle(
 
     `machine`: in place of this one.
     """
-    for file in local_files():
+    for file in resolve.local_files():
         notice(f"settings: {file}")
     machine = machine or machine_of(user_settings.profile)
     is_auto = user_settings.profile == AUTO
@@ -97,15 +89,16 @@ def settle(
         user_settings = user_settings._replace(profile=GPU)
     stage = importlib.import_module(f"agentlite.stages.{command}")
     inherit: Callable[..., Origins] = getattr(stage, "inherit", lambda settings, run: {})
-    layers = read_layers(command, user_settings)  # once: `--config <(...)` of a shell is a pipe
+    # read once: `--config <(...)` of a shell is a pipe
+    layers = resolve.read_layers(command, user_settings)
     # what a stage inherits depends on its settings, as on its model and its data: they are merged
     # without it first
-    inherited = inherit(merge_layers(command, layers).settings, target.run)
-    resolved = merge_layers(command, layers, inherited)
+    inherited = inherit(resolve.merge_layers(command, layers).settings, target.run)
+    resolved = resolve.merge_layers(command, layers, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
     planned = by_memory(command, resolved, target, machine)
-    return merge_layers(command, layers, inherited, planned)
+    return resolve.merge_layers(command, layers, inherited, planned)
 
 
 def execute(command: str, settings: object, target: RunTarget) -> Result:
@@ -150,7 +143,7 @@ def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Mach
     except UserError as error:
         profile = gpu_profiles.profile_for(machine.capacity / GIB)
         reason = f"{machine.capacity / GIB:.1f} GiB are free, and {error.problem}"
-        values = profile_section(profile, command)
+        values = resolve.profile_section(profile, command)
     else:
         longest, in_4bit = _longest_and_4bit(settings, target.run)
         fixed_keys |= from_plan.keys()

@@ -75,9 +75,9 @@ def cluster_seeds(
     from sklearn.cluster import KMeans
 
     vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
-    clusters = settings.clusters or max(1, isqrt(len(seeds) // 2))
-    clusters = min(clusters, len(numpy.unique(vectors, axis=0)))
-    labels = KMeans(clusters, n_init=10, random_state=settings.seed).fit(vectors).labels_.tolist()
+    count = settings.clusters or max(1, isqrt(len(seeds) // 2))
+    count = min(count, len(numpy.unique(vectors, axis=0)))
+    labels = KMeans(count, n_init=10, random_state=settings.seed).fit(vectors).labels_.tolist()
     # cluster 0 is the largest one
     rank = {label: number for number, (label, _) in enumerate(Counter(labels).most_common())}
     cluster_of = [rank[label] for label in labels]

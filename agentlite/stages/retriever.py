@@ -337,8 +337,8 @@ def differences(
         if figure.startswith(MAIN_METRIC)
     }
     others = [(figure, name) for figure in by_step for name in by_step[figure] if name != best]
-    both = [(by_step[figure][name], by_step[figure][best]) for figure, name in others]
+    pairs = [(by_step[figure][name], by_step[figure][best]) for figure, name in others]
     return [
         {"metric": figure, "first": name, "second": best, **to_builtins(difference)}
-        for (figure, name), difference in zip(others, paired_differences(both, seed), strict=True)
+        for (figure, name), difference in zip(others, paired_differences(pairs, seed), strict=True)
     ]

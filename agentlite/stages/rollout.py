@@ -305,11 +305,8 @@ def keep_answers(answers: Answers, file: Appender, on_answer: Callable[[], None]
             return
         for answer in answers(prompts):
             if not answer.problem:
-                row = {
-                    "to": digests[answer.prompt],
-                    "answer": answer._replace(log_probabilities=()),
-                }
-                file.append(row)
+                content = answer._replace(log_probabilities=())
+                file.append({"to": digests[answer.prompt], "answer": content})
             yield answer
             on_answer()
 

@@ -50,8 +50,8 @@ def ask(
     file: Path,
     title: str,
 ) -> list[KeptReply]:
-    """One to each question, in order; see ask_once. Raises UserError 8 where more than a share of
-    `max_failures` stays without an answer.
+    """A reply to each question, in order; see ask_once. Raises UserError 8 where more than a share
+    of `max_failures` stays without an answer.
     """
     with console.progress(title, len(questions)) as advance:
         replies = ask_once(endpoints, questions, file, advance=advance)

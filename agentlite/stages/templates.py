@@ -128,7 +128,9 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         judge_run = None
         if prompt_templates:
             protocols = {**benchmark, **{t.name: t.protocol for t in prompt_templates}}
-            texts, judged = _answer(settings, endpoints, judge, protocols, records, stage.folder)
+            texts, judged = _ask_and_judge(
+                settings, endpoints, judge, protocols, records, stage.folder
+            )
             judge_run = judged.run
             drafts = [
                 draft
@@ -257,7 +259,7 @@ def _read_draft(number: int, reply: KeptReply, template: Template) -> Draft:
     return Draft(number, prompt, fault, detail)
 
 
-def _answer(
+def _ask_and_judge(
     settings: TemplatesSettings,
     endpoints: Sequence[Endpoint],
     judge: Endpoint,

@@ -11,7 +11,7 @@ from typing import Any
 from agentlite.config.gpu_profiles import keep_private
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, UserError
-from agentlite.core.row_files import write_error
+from agentlite.core.row_files import disk_error
 
 COMMIT = re.compile("[0-9a-f]{40}")
 CONFIG = "config.json"
@@ -210,7 +210,7 @@ def _hub_request(file: str, name: str, location: str) -> Iterator[None]:
         ) from error
     except (HTTPError, OSError) as error:  # the hub's own errors of a reply are both
         if isinstance(error, OSError) and error.errno in DISK_ERRNOS:
-            raise write_error(Path(constants.HF_HUB_CACHE), error) from error
+            raise disk_error(Path(constants.HF_HUB_CACHE), error) from error
         raise UserError(
             f"the hub does not answer, and what is asked is not in the cache: {error}",
             f"Try again, or name {'a folder' if location == '--model' else 'a file'}.",

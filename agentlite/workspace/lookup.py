@@ -105,8 +105,8 @@ class RunTarget(NamedTuple):
 
     def command_line(self, command: str) -> str:
         """The command line that the user gave, or that says the same."""
-        given = self.user_settings
-        flags = {**given.flags}
+        settings = self.user_settings
+        flags = {**settings.flags}
         sources, what = flags.pop("sources", ()), flags.pop("what", None)
         options = (
             option_words(command, key, [*value] if isinstance(value, tuple) else value)
@@ -118,9 +118,9 @@ class RunTarget(NamedTuple):
             *([] if what is None else [what]),
             *([] if self.out == command else ["--out", self.out]),
             *chain.from_iterable(options),
-            *(word for text in given.sets for word in ("--set", text)),
-            *(word for file in given.files for word in ("--config", file)),
-            *([] if given.profile == AUTO else ["--profile", given.profile]),
+            *(word for text in settings.sets for word in ("--set", text)),
+            *(word for file in settings.files for word in ("--config", file)),
+            *([] if settings.profile == AUTO else ["--profile", settings.profile]),
         ]
         return redact(self.next(shlex.join(words)))
 
@@ -187,9 +187,8 @@ class StoredStage(Struct, frozen=True):
 
     def is_unchanged(self, name: str) -> bool:
         """Whether the stage is finished and has this file, as it left it."""
-        return (
-            bool(self.done) and (self.folder / name).exists() and not self.changed_outputs([name])
-        )
+        exists = (self.folder / name).exists()
+        return bool(self.done) and exists and not self.changed_outputs([name])
 
     def problem(self, names: Iterable[str] | None = None) -> str:
         """What is wrong with the folder or with its outputs `names`, in words; "" if nothing is."""
@@ -449,9 +448,8 @@ def find_model(name: str, run: Path, plan: Plan | None = None) -> Source:
     if hub.is_hub_id(name):
         base = hub.pin_model(name, commit)
         return Source(name, base, None, hub.commit_of(base))
-    trained = [
-        folder.name for folder in stages_in(run) if read_stage(folder).command in pipeline.TRAINERS
-    ]
+    stages = map(read_stage, stages_in(run))
+    trained = [stage.folder.name for stage in stages if stage.command in pipeline.TRAINERS]
     # a stage that is still to be run is no fault of a model: exit code 2, as for data
     code, fix = MODEL, suggest(name, [*input_files.EMBEDDED, *trained], fallback="")
     if name in pipeline.TRAINERS:

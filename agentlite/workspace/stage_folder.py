@@ -18,7 +18,7 @@ from agentlite.config.resolve import plain_defaults
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import LOCKED, UserError
-from agentlite.core.row_files import count_rows, disk_errors, sync_files, write_error, write_json
+from agentlite.core.row_files import count_rows, disk_error, disk_errors, sync_files, write_json
 from agentlite.core.version import VERSION
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest
@@ -279,7 +279,7 @@ def hold(folder: Path) -> Iterator[None]:
             exit_code=LOCKED,
         ) from None
     except OSError as error:
-        raise write_error(folder, error) from error
+        raise disk_error(folder, error) from error
     try:
         with disk_errors(folder):
             # renamed, so that nobody reads half of it, or writes to the target of a link

@@ -20,7 +20,14 @@ from agentlite.engine import sft
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import load_for_inference, loading_of
 from agentlite.engine.local_sampler import generate
-from agentlite.rendering import PROTOCOLS, check_protocol, prompts_of, render, show, training_rows
+from agentlite.rendering import (
+    PROTOCOLS,
+    check_protocol,
+    mark_trained,
+    prompts_of,
+    render,
+    training_rows,
+)
 from agentlite.scoring.rewards import WEIGHTS, Attempt, score_attempt, total
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import find_model
@@ -51,7 +58,7 @@ source = find_model(model, folder)  # an alias, a folder or a hub id -> where it
 template = load_template(source.base)
 protocol = PROTOCOLS["hermes"]
 check_protocol(protocol, template)
-print(*[show(row, "⟦{}⟧".format) for row in render(records[0], protocol, template)], "\n")
+print(*[mark_trained(row, "⟦{}⟧".format) for row in render(records[0], protocol, template)], "\n")
 
 # The same text as token ids and labels. The label is -100 where nothing is learned.
 encoded = [row for record in records for row in training_rows(record, protocol, template)]

@@ -77,7 +77,7 @@ def test_the_dialogs_are_twenty_and_every_protocol_writes_all_that_it_can_hold(s
     for name in PROTOCOLS.keys() - {"chat"}:
         expected = trained_rows(smollm2, goldens(mixture_of(name, smollm2)))
         texts = {tuple(row.text for row in rows) for _, rows in expected}
-        assert len(texts) == (20 if PROTOCOLS[name].parallel else 19)
+        assert len(texts) == (20 if PROTOCOLS[name].parallel_calls else 19)
     assert len(goldens(mixture_of("hermes=2,react", smollm2))) == 40
 
 

@@ -25,6 +25,7 @@ from agentlite.rendering import (
     Protocol,
     choose,
     encoding,
+    mark_trained,
     native_problem,
     render,
     renderer,
@@ -68,7 +69,7 @@ def chosen(name: str, template: Template) -> Protocol:
 
 
 def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
-    shown = [encoding.show(row, "\0{}\0".format) for row in render(record, protocol, template)]
+    shown = [mark_trained(row, "\0{}\0".format) for row in render(record, protocol, template)]
     return "".join(piece for text in shown for piece in text.split("\0")[1::2])
 
 

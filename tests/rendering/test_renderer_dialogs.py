@@ -28,7 +28,7 @@ ROME = Call("get_time", {"city": "Rome"}, "call_1")
 def shown(record, name, template):
     """The rows of a record as text, each trained piece in brackets."""
     protocol = choose(name, template).protocols[name]
-    return [encoding.show(row, "⟦{}⟧".format) for row in render(record, protocol, template)]
+    return [encoding.mark_trained(row, "⟦{}⟧".format) for row in render(record, protocol, template)]
 
 
 def turns_of(text):
@@ -198,7 +198,7 @@ def test_a_plain_text_is_trained_whole_with_the_end_of_a_turn(smollm2):
     assert text.is_text
     (row,) = render(text, choose("hermes", smollm2).protocols["hermes"], smollm2)
     assert row.text == "Once upon a time.<|im_end|>" and not row.spans[0].prompted
-    assert encoding.show(row, "⟦{}⟧".format) == f"⟦{row.text}⟧"
+    assert encoding.mark_trained(row, "⟦{}⟧".format) == f"⟦{row.text}⟧"
     renderer.check_reading(text, [row], PROTOCOLS["hermes"], smollm2)
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from support.unknown_arguments import RECORD
 
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record
-from agentlite.rendering import PROTOCOLS, encode_row, encoding, render, show
+from agentlite.rendering import PROTOCOLS, encode_row, encoding, mark_trained, render
 from agentlite.rendering.template import Template
 
 PARALLEL = Record(
@@ -75,7 +75,7 @@ WRITTEN = [name for name, protocol in PROTOCOLS.items() if not protocol.native]
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_unknown_arguments_are_not_trained_in_any_protocol(name: str, smollm2: Template) -> None:
-    record = PARALLEL if PROTOCOLS[name].parallel else RECORD
+    record = PARALLEL if PROTOCOLS[name].parallel_calls else RECORD
     known = replace(record, gold={})
     ids = [row.input_ids for row in encode_all(record, name, smollm2)]
     assert ids == [row.input_ids for row in encode_all(known, name, smollm2)]
@@ -100,7 +100,7 @@ def test_unknown_arguments_are_not_trained_under_any_template(form: str, smollm2
 
 def test_what_is_not_trained_is_shown_so(smollm2: Template) -> None:
     (row,) = render(PARALLEL, PROTOCOLS["hermes"], smollm2)
-    shown = show(row, lambda piece: f"[{piece}]")
+    shown = mark_trained(row, lambda piece: f"[{piece}]")
     assert '{"name": "forecast_001", "arguments":] {}[}' in shown
     assert '{"name": "tide_002", "arguments": {"port": "Brest"}}' in shown
     assert shown.replace("[", "").replace("]", "") == row.text.replace("[", "").replace("]", "")

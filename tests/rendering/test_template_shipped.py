@@ -19,6 +19,7 @@ from agentlite.deploy.export.proof import Golden, prove
 from agentlite.deploy.export.proof import dialogs as proving_dialogs
 from agentlite.engine.remote import RemoteRequest, write_reply
 from agentlite.rendering import choose, encoding, mixture_of, render, render_last, renderer
+from agentlite.rendering.encoding import mark_trained
 from agentlite.rendering.protocol import THINK_END, THINK_TAG, thought_and_words
 from agentlite.rendering.renderer import check_reading, reading_problem, span_text
 from agentlite.rendering.template import THOUGHT_KEYS, Template, today
@@ -397,7 +398,7 @@ AS_TRAINED = {
 def test_a_dialog_is_trained_as_its_template_prompts_and_ends_it(name, kind, smollm2):
     template = with_marks(name, SOURCES[name], smollm2.tokenizer)
     protocol = choose("hermes", template).protocols["hermes"]
-    shown = [encoding.show(row, "⟦{}⟧".format) for row in render(RECORDS[kind], protocol, template)]
+    shown = [mark_trained(row, "⟦{}⟧".format) for row in render(RECORDS[kind], protocol, template)]
     assert [text[text.rindex("Wet?") :] for text in shown] == AS_TRAINED[name, kind]
 
 
@@ -532,5 +533,5 @@ def test_an_answer_that_begins_by_closing_the_thought_of_its_prompt_is_trained(s
     template = with_marks("closed", turns.replace("<think>\n", "<think>"), smollm2.tokenizer)
     protocol = choose("auto", template).protocols["hermes"]
     *_, row = render(RECORDS["three turns"], protocol, template)
-    shown = encoding.show(row, "⟦{}⟧".format)
+    shown = mark_trained(row, "⟦{}⟧".format)
     assert shown.endswith("So?</s><|assistant|><think>⟦</think>Quite dry.</s>⟧")

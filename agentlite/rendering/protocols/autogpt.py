@@ -122,5 +122,5 @@ def _join_thoughts(value: dict[str, Any]) -> str:
 
 parse = partial(kuaiagent.parse, read_thought=_join_thoughts)
 PROTOCOL = Protocol(
-    "autogpt", parse, parallel=False, exchanges=exchanges, answer_tool=kuaiagent.DONE
+    "autogpt", parse, parallel_calls=False, exchanges=exchanges, answer_tool=kuaiagent.DONE
 )

@@ -273,7 +273,7 @@ PROTOCOL, PROTOCOL_ZH = (
     Protocol(
         name,
         parse,
-        parallel=False,
+        parallel_calls=False,
         exchanges=partial(exchanges, language=language),
         answer_tool=DONE,
     )

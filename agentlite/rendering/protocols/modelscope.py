@@ -61,5 +61,12 @@ def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
 
 
 PROTOCOL = Protocol(
-    "modelscope", parse, system, assistant, results, stops=(CLOSE,), parallel=False, inline=True
+    "modelscope",
+    parse,
+    system,
+    assistant,
+    results,
+    stops=(CLOSE,),
+    parallel_calls=False,
+    inline=True,
 )

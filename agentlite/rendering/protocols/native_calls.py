@@ -220,7 +220,7 @@ def _endings_of_arguments(template: Template) -> dict[str, dict[str, str]]:
 
 def _texts_behind_names(template: Template, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The text behind the name of each call, to the next one (`name`) or to the turn's `end`."""
-    count = 2 if template.takes_several_calls else 1
+    count = 2 if template.parallel_calls else 1
     _, *between, last = _split(_probe_calls(template, *[arguments] * count), *NAMES[:count])
     end = template.call_end or template.turn_end
     return [*((text, "name") for text in between), (last.partition(end)[0].rstrip(), "end")]

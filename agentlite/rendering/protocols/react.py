@@ -264,7 +264,7 @@ PROTOCOL = Protocol(
     partial(assistant, language=ENGLISH),
     results,
     stops=(STOP,),
-    parallel=False,
+    parallel_calls=False,
     inline=True,
 )
 PROTOCOL_ZH = replace(

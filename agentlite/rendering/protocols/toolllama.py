@@ -62,7 +62,7 @@ PROTOCOL = Protocol(
     parse,
     system,
     assistant,
-    parallel=False,
+    parallel_calls=False,
     answer_tool=FINISH.name,
     answer=answer,
 )

@@ -251,4 +251,4 @@ def render_first(folder: Path, count: int) -> Iterator[str]:
         protocol = mixture.protocol_of(record)
         yield f"── {record.id}  {record.source}  {record.task}  {record.split}  {protocol.name}"
         for text in renderer.render(record, protocol, template):
-            yield encoding.show(text, lambda piece: f"⟦{piece}⟧")
+            yield encoding.mark_trained(text, lambda piece: f"⟦{piece}⟧")

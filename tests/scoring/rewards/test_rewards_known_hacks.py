@@ -66,7 +66,7 @@ TWO_EXPECTED = Record(
 READERS = {
     **{name: protocol for name, protocol in PROTOCOLS.items() if not protocol.native},
     "chat": hermes.PROTOCOL,
-    "chat-json": Protocol("chat-json", hermes.parse_json, parallel=True),
+    "chat-json": Protocol("chat-json", hermes.parse_json, parallel_calls=True),
 }
 
 
@@ -105,7 +105,7 @@ def name_twice(name):
 
 
 def right_twice(name):
-    return written(name, [RIGHT, RIGHT]) if READERS[name].parallel else None
+    return written(name, [RIGHT, RIGHT]) if READERS[name].parallel_calls else None
 
 
 def before(text):
