@@ -57,8 +57,9 @@ def sample(
         ids = list(output.outputs[0].token_ids)
         tokens = zip(ids, output.outputs[0].logprobs, strict=True)
         logs = [by_token[token].logprob for token, by_token in tokens]
-        numbers = (index, number)
-        samples.append(make_sample(loaded.tokenizer, ids, ends, request.stops, numbers, logs))
+        samples.append(
+            make_sample(loaded.tokenizer, ids, ends, request.stops, (index, number), logs)
+        )
     return samples
 
 

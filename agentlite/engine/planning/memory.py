@@ -142,11 +142,10 @@ def _engine_terms(load: Load) -> dict[str, float]:
     prefill = PREFILL_TOKENS * load.value_bytes * load.shape.read_values
     graphs = min(GIB, max(0.15 * GIB, 172 * 4 * load.shape.hidden * load.shape.layers))
     adapter = 0 if load.full or not load.rows else 2.0 * load.trained_parameters
-    engine = load.unpacked_bytes + prefill + graphs + adapter
-    return {"vllm": engine, "kv_cache": _cache_bytes(load)}
+    return {"vllm": load.unpacked_bytes + prefill + graphs + adapter, "kv_cache": _kv_bytes(load)}
 
 
-def _cache_bytes(load: Load) -> float:
+def _kv_bytes(load: Load) -> float:
     """Keys and values of every column of the cache; of a vLLM engine a twentieth more, as Unsloth
     counts on 95 % of it."""
     per_token = load.shape.keys_and_values * load.value_bytes
@@ -199,7 +198,7 @@ def moment_terms(load: Load) -> dict[str, dict[str, float]]:
         drawing = load.unpacked_bytes + DRAWN_LOGIT_BYTES * load.sampled_answers * shape.vocab
         terms_by_moment["sampling"] = max(
             {"activations": reading, "kv_cache": column * shape.keys_and_values},
-            {"activations": drawing, "kv_cache": _cache_bytes(load)},
+            {"activations": drawing, "kv_cache": _kv_bytes(load)},
             key=lambda terms: sum(terms.values()),
         )
     return terms_by_moment
