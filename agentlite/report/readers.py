@@ -112,13 +112,13 @@ def confusion(predictions: PredictionRows, models: Sequence[str]) -> Table:
         gold = record.gold_at(step.turn)
         if gold.calls and not gold.names_tools:
             continue  # any tool will do: there is none to confuse
-        right_names = Counter(call.name for call in gold.calls)
+        expected_names = Counter(call.name for call in gold.calls)
         for model, row in by_model.items():
-            names_called = Counter(call["name"] for call in row["calls"] if not row["problem"])
+            called_names = Counter(call["name"] for call in row["calls"] if not row["problem"])
             blank = UNREADABLE if row["problem"] else NO_CALL
             # a, a, b expected and a, c called: a for a, c for a, and nothing for b
-            pairs = [(name, name) for name in (right_names & names_called).elements()]
-            missing, extra = right_names - names_called, names_called - right_names
+            pairs = [(name, name) for name in (expected_names & called_names).elements()]
+            missing, extra = expected_names - called_names, called_names - expected_names
             pairs += zip_longest(missing.elements(), extra.elements())
             for expected, called in pairs or [("", "")]:
                 counts = tools.setdefault(expected or NO_CALL, {name: Counter() for name in models})
@@ -128,11 +128,11 @@ def confusion(predictions: PredictionRows, models: Sequence[str]) -> Table:
         for name, counts in tools.items()
     }
     names = sorted(tools, key=lambda name: (-mistakes[name], name))[:MOST_TOOLS]
-    rows = [[name, *(_tool_counts(name, tools[name][model]) for model in models)] for name in names]
+    rows = [[name, *(_counts_text(name, tools[name][model]) for model in models)] for name in names]
     return Table("", ["right tool", *models], rows)
 
 
-def _tool_counts(name: str, counts: Counter[str]) -> str:
+def _counts_text(name: str, counts: Counter[str]) -> str:
     """With the three tools that were called most often in its place."""
     others = [(tool, count) for tool, count in counts.most_common(4) if tool != name][:3]
     tools = [f"{tool} × {count}" if count > 1 else tool for tool, count in others]

@@ -27,9 +27,9 @@ SCRIPTS = {
 class Traits(NamedTuple):
     """What ties a record to others, and where it counts.
 
-    `query`: the first user turn that is long enough to ask something, normal; the first one, if
-    none is. `queries`: 8 bytes for that and for each later such turn. `parents`: its own id, that
-    of the record it was made from, and those it was joined from.
+    `query`: the first user turn that is long enough to ask something, normalized; the first one,
+    if none is. `queries`: 8 bytes for that and for each later such turn. `parents`: its own id,
+    that of the record it was made from, and those it was joined from.
 
     Of 64 bits each are: `shape`, the names of the tools on offer, and of those called, in order.
     `calls`: that with the arguments; 0 where no call has any. `context`: the tools on offer with

@@ -81,15 +81,15 @@ class JudgeRun(Struct, frozen=True, kw_only=True):
     completion_tokens: int
 
 
-def learned_before_sentences(model: str, learned: Mapping[str, Any]) -> list[str]:
+def learned_before_sentences(model: str, learned_before: Mapping[str, Any]) -> list[str]:
     """One for each stage that was trained on questions, on what that says of the figures."""
     return [
         f"{stage} was trained on rows that are not there any more: whether {model} learned "
         "these questions cannot be seen."
         if count is None
-        else f"{count} of {learned['records']} records ask what {stage} was trained on: the "
+        else f"{count} of {learned_before['records']} records ask what {stage} was trained on: the "
         f"figures of {model} show what it remembers."
-        for stage, count in learned["by_stage"].items()
+        for stage, count in learned_before["by_stage"].items()
     ]
 
 
