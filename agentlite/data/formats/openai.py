@@ -140,7 +140,7 @@ def _is_result(message: Any) -> bool:
 
 def _new_ids(messages: Sequence[Any]) -> Iterator[str]:
     """Ids for calls without one, which no other call of the row has."""
-    ids = [call.get("id") for message in messages for call in _calls(message)]
+    ids = [c.get("id") for message in messages for c in _calls(message) if isinstance(c, dict)]
     yield from (name for n in count() if (name := f"call_{n}") not in ids)
 
 
