@@ -76,8 +76,8 @@ SYNTAXES = (
 # a split by our names and by those of other data sets
 SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "valid", "val"), "dev")
 # where a dialog may be written as its JSON, as columns of Parquet often are
-TEXT_KEYS = ("prompt", "completion")  # these may also be a text that begins so
-DIALOG_KEYS = ("messages", "conversations", "conversation", *TEXT_KEYS)
+PROMPT_KEYS = ("prompt", "completion")  # these may also be a text that begins so
+DIALOG_KEYS = ("messages", "conversations", "conversation", *PROMPT_KEYS)
 JSON_LIST = re.compile(r"\s*\[\s*\{")
 GYM = "responses_create_params"  # of NeMo Gym
 TOOLS = {"tools": f"{GYM}.tools"}
@@ -137,8 +137,8 @@ def to_record(
         raise RowError("E201", f"not as {name} has it: {misread_reason(error)}") from error
     if record.split not in ("", *SPLITS):
         raise RowError("E201", f"unknown split {record.split!r}; known: {', '.join(SPLITS)}")
-    value = "" if record.split else stated_value(record.meta, "split")
-    if isinstance(value, str) and (split_name := SPLIT_NAMES.get(value.strip().lower())):
+    raw_split = "" if record.split else stated_value(record.meta, "split")
+    if isinstance(raw_split, str) and (split_name := SPLIT_NAMES.get(raw_split.strip().lower())):
         record = replace(record, split=split_name)
     if split and "rollout" not in record.meta:  # its turns are known
         if not record.is_text:
@@ -199,11 +199,11 @@ def _unpack(row: Row) -> Row:
         try:
             turns = json_or_literal(text)
         except RowError as error:
-            if key in TEXT_KEYS:
+            if key in PROMPT_KEYS:
                 continue
             reason = f"{key} are a text, and not JSON: {quote(text)}"
             raise RowError("E201", reason, "Write them as a list.", key) from error
-        if key not in TEXT_KEYS or openai.fits({"messages": turns}):
+        if key not in PROMPT_KEYS or openai.fits({"messages": turns}):
             row = {**row, key: turns}
     return row
 

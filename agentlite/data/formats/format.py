@@ -25,7 +25,7 @@ CALLS_KEY = re.compile(
 # where others keep what a message says
 TEXT_KEYS = ("text", "parts", "blocks", "items", "value", "refusal", "thought", "thoughts")
 RESULT_KEYS = ("output", "result", "results", "response", "observation", "data", "value", "return")
-DEEPEST = 4
+CALLS_DEPTH = 4
 PREFERENCE = (
     "A preference, as of When2Call: `agentlite pairs --preferences FILE` and `agentlite dpo` learn "
     "it. To imitate the better answer alone, write rows with {0} as the last turn."
@@ -124,13 +124,13 @@ def refuse_unread(message: Row, keys: Set[str], position: str, *, has_calls: boo
             continue
         calls_key = key if isinstance(value, list | dict) and CALLS_KEY.fullmatch(key) else ""
         if not calls_key and not is_result:
-            calls_key = next(_call_keys(value, DEEPEST), "")
+            calls_key = next(_call_keys(value, CALLS_DEPTH), "")
         # invalid_tool_calls, as LangChain has them, repeat none of those that were read
         if calls_key and (not has_calls or calls_key.startswith("invalid")):
-            path = repr(key) if calls_key == key else f"{key!r}, as {calls_key!r},"
+            key_path = repr(key) if calls_key == key else f"{key!r}, as {calls_key!r},"
             hint = "Write them as OpenAI's rows do; take the key out if it only repeats them."
             raise RowError(
-                "E206", f"calls or results under {path} are not read ({position})", hint, key
+                "E206", f"calls or results under {key_path} are not read ({position})", hint, key
             )
     if message.get("content") or message.get("value"):
         return

@@ -27,20 +27,20 @@ ROLES: dict[str, Role] = {
     **{"System": "system", "User": "user", "Chatbot": "assistant"},  # of Cohere
 }
 # what a thinking model thought before it spoke, as servers and data sets name it; some write two
-STEMS, ENDINGS = ("reasoning", "thinking", "thought", "thoughts"), ("_content", "_text", "")
-THOUGHTS = (*(name + end for name in STEMS for end in ENDINGS), "tool_plan", "chain_of_thought")
+STEMS, ENDS = ("reasoning", "thinking", "thought", "thoughts"), ("_content", "_text", "")
+THOUGHT_KEYS = (*(stem + end for stem in STEMS for end in ENDS), "tool_plan", "chain_of_thought")
 # the same in parts, where none of those is there
-THOUGHT_PARTS = ("reasoning_details", "thinking_blocks")
+THOUGHT_PART_KEYS = ("reasoning_details", "thinking_blocks")
 PART_TYPES = ("thinking", "reasoning")  # of a content
 # what takes a turn out of training: with ms-swift, OpenAI, Axolotl
-LOSS = ("loss", "weight", "train")
-PARTIAL_LOSS = ("train_detail",)  # with Axolotl
-PREFIX = ("partial", "prefix")  # of an answer to go on with: with Kimi; DeepSeek and Mistral
-CALLS = ("tool_calls", "function_call", "function_calls")
-RECIPIENT = ("recipient", "to", "tool_name")  # keys that name the tool a message is sent to
+LOSS_KEYS = ("loss", "weight", "train")
+PARTIAL_LOSS_KEYS = ("train_detail",)  # with Axolotl
+PREFIX_KEYS = ("partial", "prefix")  # of an answer to go on with: with Kimi; DeepSeek and Mistral
+TOOL_CALLS_KEYS = ("tool_calls", "function_call", "function_calls")
+RECIPIENT_KEYS = ("recipient", "to", "tool_name")  # keys that name the tool a message is sent to
 CHANNELS = ("analysis", "commentary", "final")  # of gpt-oss
-MESSAGE_KEYS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS))
-ANSWER_KEYS = MESSAGE_KEYS | {*CALLS, *THOUGHTS}
+MESSAGE_KEYS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS_KEYS))
+ANSWER_KEYS = MESSAGE_KEYS | {*TOOL_CALLS_KEYS, *THOUGHT_KEYS}
 TASKS = get_args(Task)
 
 
@@ -127,7 +127,7 @@ def read_messages(raw_messages: list[Any], tools: Iterable[Tool]) -> list[Messag
                 results = takewhile(_is_result, raw_messages[number:])
                 ids = [result.get("tool_call_id") for result in results]
                 are_in_order = len(ids) == len(calls) and not any(ids)
-            keys = ANSWER_KEYS.union(THOUGHT_PARTS)
+            keys = ANSWER_KEYS.union(THOUGHT_PART_KEYS)
         refuse_unread(message, keys, position, has_calls=bool(calls))
         call_id = _pop_call_id(message, open_calls, are_in_order) if role == "tool" else ""
         messages.append(Message(role, content, calls, call_id, loss))
@@ -175,7 +175,7 @@ def _calls(message: Row) -> list[Row]:
 def _convert_recipient(message: Row, tool_names: Container[str]) -> Row:
     """The message; one that is sent to a tool, as gpt-oss has it, as a call."""
     # gpt-oss: {"role": "assistant", "recipient": "functions.f", "content": "{...}"}
-    for key in RECIPIENT:
+    for key in RECIPIENT_KEYS:
         value = message.get(key)
         name = value.removeprefix("functions.") if isinstance(value, str) else ""
         if name in tool_names or name != (value or ""):
@@ -186,11 +186,11 @@ def _convert_recipient(message: Row, tool_names: Container[str]) -> Row:
 
 def has_loss(message: Mapping[str, object]) -> bool:
     """Whether a turn is learned: not if its loss, weight or train is 0, or if it is only begun."""
-    if any(message.get(key) is True for key in PREFIX):
+    if any(message.get(key) is True for key in PREFIX_KEYS):
         return False
-    marks = {key: message[key] for key in (*LOSS, *PARTIAL_LOSS) if message.get(key) is not None}
+    marks = omit({key: message.get(key) for key in (*LOSS_KEYS, *PARTIAL_LOSS_KEYS)})
     for key, value in marks.items():
-        if key in PARTIAL_LOSS or not isinstance(value, int | float) or value not in (0, 1):
+        if key in PARTIAL_LOSS_KEYS or not isinstance(value, int | float) or value not in (0, 1):
             reason = f"{key} of a turn is {quote(value)}, not true, false, 1 or 0"
             raise RowError("E201", reason, "A turn is learned as a whole, or not at all.", key)
     return all(marks.values())
@@ -198,9 +198,9 @@ def has_loss(message: Mapping[str, object]) -> bool:
 
 def thought_of(message: Row, content_thoughts: Iterable[str] = ()) -> str:
     """What a turn thinks, by its keys and in its content (`content_thoughts`); equal texts once."""
-    texts = [text for key in THOUGHTS for text in _thoughts(message.get(key))]
+    texts = [text for key in THOUGHT_KEYS for text in _thoughts(message.get(key))]
     if not texts:
-        texts = [text for key in THOUGHT_PARTS for text in _thoughts(message.get(key))]
+        texts = [text for key in THOUGHT_PART_KEYS for text in _thoughts(message.get(key))]
     return "\n\n".join(dict.fromkeys(text.strip() for text in (*texts, *content_thoughts)))
 
 
@@ -238,8 +238,8 @@ def text_of_parts(parts: Iterable[Any], types: Sequence[str], position: str) -> 
     parts = list(parts)
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in types:
-            name = quote(part.get("type")) if isinstance(part, dict) else kind_of(part)
-            raise RowError("E216", f"content of type {name}: only text can be learned ({position})")
+            kind = quote(part.get("type")) if isinstance(part, dict) else kind_of(part)
+            raise RowError("E216", f"content of type {kind}: only text can be learned ({position})")
     return "".join(part["text"] for part in parts)
 
 

@@ -11,7 +11,7 @@ from agentlite.core.records import Record, to_json
 from agentlite.data.formats import openai
 from agentlite.data.formats.format import Format, Row, as_list, omit
 from agentlite.data.formats.json_decode import quote, value_at
-from agentlite.data.formats.openai import CALLS, THOUGHTS, unknown_role
+from agentlite.data.formats.openai import THOUGHT_KEYS, TOOL_CALLS_KEYS, unknown_role
 
 # --- turns of parts: of Anthropic, Gemini, Bedrock's Converse, Vercel's AI SDK and pydantic-ai ---
 
@@ -21,14 +21,14 @@ ROLES = {
     **{"request": "user", "response": "assistant"},  # of pydantic-ai
 }
 # the keys or the types of a part that is a call or a result, those of Gemini first
-CALL = ("functionCall", "function_call", "tool_use", "toolUse", "tool-call")
-RESULT = (
+CALL_KINDS = ("functionCall", "function_call", "tool_use", "toolUse", "tool-call")
+RESULT_KINDS = (
     *("functionResponse", "function_response", "tool_result"),
     *("toolResult", "tool-result", "tool-return"),
 )
-OWN_KINDS = {*CALL, *RESULT, "thinking", "redacted_thinking", "user-prompt"}
+OWN_KINDS = {*CALL_KINDS, *RESULT_KINDS, "thinking", "redacted_thinking", "user-prompt"}
 # where a call or a result has the id of the call, the tool, and what it returned
-CALL_IDS = ("tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id")
+ID_KEYS = ("tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id")
 NAME_KEYS = ("name", "toolName", "tool_name")
 RESULT_KEYS = ("response", "content", "output", "result")
 TEXT_KEYS = ("text", "content", *openai.PART_TYPES, "summary")
@@ -40,7 +40,7 @@ def has_parts(row: Row) -> bool:
     """Whether messages have parts that OpenAI's have not, or a system text or tools beside them."""
     if not all(
         isinstance(message, dict)
-        and not any(message.get(key) for key in CALLS)
+        and not any(message.get(key) for key in TOOL_CALLS_KEYS)
         and str(message.get("role", message.get("kind"))) in ROLES
         for message in row["messages"]
     ):
@@ -50,11 +50,8 @@ def has_parts(row: Row) -> bool:
     parts = [part for content in contents if isinstance(content, list) for part in content]
     has_own_keys = bool(row.get("system")) or "input_schema" in str(row.get("tools"))
     has_own_parts = any(isinstance(part, dict) and _kind(part) in OWN_KINDS for part in parts)
-    return (
-        has_own_parts
-        or bool(row.get("toolConfig"))
-        or (has_own_keys and roles <= {"user", "assistant"})
-    )
+    is_bedrock = bool(row.get("toolConfig"))
+    return has_own_parts or is_bedrock or (has_own_keys and roles <= {"user", "assistant"})
 
 
 def _kind(part: Row) -> str:
@@ -62,7 +59,9 @@ def _kind(part: Row) -> str:
     kind = part.get("type") or part.get("part_kind")
     if isinstance(kind, str):
         return "tool-call" if kind.startswith("tool-") and "state" in part else kind
-    return next((key for key in (*CALL, *RESULT, *part) if part.get(key) is not None), "nothing")
+    return next(
+        (key for key in (*CALL_KINDS, *RESULT_KINDS, *part) if part.get(key) is not None), "nothing"
+    )
 
 
 def read_parts(row: Row) -> Record:
@@ -109,7 +108,7 @@ def _turns(turns: Iterable[Any], failed_ids: list[str]) -> Iterator[Row]:
             # {"functionCall": {"name", "args"}} or {"type": "tool_use", "name", "input"}
             kind = _kind(part)
             fields = part[kind] if isinstance(part.get(kind), dict) else part
-            is_call = kind in CALL and role == "assistant"
+            is_call = kind in CALL_KINDS and role == "assistant"
             if is_call:
                 # Gemini: {"text": "I look.", "functionCall": {...}}
                 if fields is not part and isinstance(part.get("text"), str):
@@ -118,10 +117,10 @@ def _turns(turns: Iterable[Any], failed_ids: list[str]) -> Iterator[Row]:
                 if not name and "state" in fields:
                     # the AI SDK: {"type": "tool-weather", "state", "input", "output"}
                     name = part["type"].removeprefix("tool-")
-                call = {**omit(fields, "type", *CALL_IDS, *NAME_KEYS, *RESULT_KEYS), "name": name}
+                call = {**omit(fields, "type", *ID_KEYS, *NAME_KEYS, *RESULT_KEYS), "name": name}
                 calls.append({**call, "id": next(new_ids)})
-                open_calls.append({**calls[-1], "original_id": _first_value(fields, CALL_IDS)})
-            is_result = kind in RESULT and role == "user"
+                open_calls.append({**calls[-1], "original_id": _first_value(fields, ID_KEYS)})
+            is_result = kind in RESULT_KINDS and role == "user"
             # with the AI SDK, a call and its output are one part
             if is_result or (is_call and fields.get("output") is not None):
                 results.append(_result(fields, open_calls, failed_ids, position))
@@ -153,7 +152,7 @@ def _openai_part(part: Row, kind: str, is_apart: object) -> Row:
 
 
 def _result(fields: Row, open_calls: list[Row], failed_ids: list[str], position: str) -> Row:
-    original_id, name = _first_value(fields, CALL_IDS), _first_value(fields, NAME_KEYS)
+    original_id, name = _first_value(fields, ID_KEYS), _first_value(fields, NAME_KEYS)
     key, value = ("original_id", original_id) if original_id else ("name", name)
     call = next((call for call in open_calls if call[key] == value), None)
     open_calls[:] = [c for c in open_calls if c is not call]
@@ -334,12 +333,12 @@ def _as_openai(message: object) -> Row:
     kwargs = fields.get("additional_kwargs")
     if kind == "ai" and isinstance(kwargs, dict):
         if not row.get("tool_calls"):
-            row |= {key: kwargs[key] for key in CALLS if kwargs.get(key)}
-        row |= {key: kwargs[key] for key in THOUGHTS if kwargs.get(key)}
+            row |= {key: kwargs[key] for key in TOOL_CALLS_KEYS if kwargs.get(key)}
+        row |= {key: kwargs[key] for key in THOUGHT_KEYS if kwargs.get(key)}
     content = fields.get("content")
     if not isinstance(content, list):
         return {**row, "content": content}
-    has_calls = any(row.get(key) for key in CALLS)
+    has_calls = any(row.get(key) for key in TOOL_CALLS_KEYS)
     parts = []
     for part in content:
         part_type = part.get("type") if isinstance(part, dict) else None

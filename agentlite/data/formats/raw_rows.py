@@ -22,9 +22,9 @@ from agentlite.workspace.hub import is_hub_id
 from agentlite.workspace.lookup import stages_below
 
 LONGEST_LINE = 16 << 20
-HEAD = 4096  # bytes at which it is seen what a file is
+HEAD_SIZE = 4096  # bytes at which it is seen what a file is
 # a row, or a list of rows, begins
-VALUE = re.compile(rb"^(?:\s|\xef\xbb\xbf)*[{\[\"]", re.MULTILINE)
+ROW_START = re.compile(rb"^(?:\s|\xef\xbb\xbf)*[{\[\"]", re.MULTILINE)
 CHUNK_SIZE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 # of the files that are read from a folder
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")
@@ -217,7 +217,7 @@ class Unpacked(io.RawIOBase):
 
 def _file_rows(file: BinaryIO, name: str) -> Iterator[Raw]:
     """The rows of a file; of a packed one that is torn, the last one says so."""
-    head = file.read(HEAD)
+    head = file.read(HEAD_SIZE)
     file.seek(0)
     new_unpacker = next((new for magic, new in PACKED.items() if head.startswith(magic)), None)
     if new_unpacker is None:
@@ -226,7 +226,7 @@ def _file_rows(file: BinaryIO, name: str) -> Iterator[Raw]:
     unpacked, number = Unpacked(file, new_unpacker), 0
     error = RowError("E104", "the packed file is cut off or damaged here: the rest cannot be read")
     content = io.BufferedReader(unpacked, 1 << 16)
-    for line in _unpacked_rows(cast(BinaryIO, content), content.peek(HEAD)[:HEAD], name):
+    for line in _unpacked_rows(cast(BinaryIO, content), content.peek(HEAD_SIZE)[:HEAD_SIZE], name):
         number = int(line.location.rpartition(":")[2])
         is_last = bool(line.error) or not line.content.endswith(b"\n")
         if unpacked.is_torn and is_last and decode(line).error:
@@ -242,7 +242,7 @@ def refuse_foreign(head: bytes, name: str) -> None:
     if encoding := wide_encoding(head):
         fix = f"Convert it: {iconv_command(encoding, name)}"
         raise UserError(f"this is text in {encoding}, not rows of JSON.", fix, location=name)
-    if name.endswith(".py") or (head.replace(BOM, b"").strip() and not VALUE.search(head)):
+    if name.endswith(".py") or (head.replace(BOM, b"").strip() and not ROW_START.search(head)):
         beginning = quote(head.decode("utf-8", "replace"))
         problem = f"this is not rows of JSON: it begins with {beginning}."
         fix = "`agentlite prep --formats` shows rows. Unpack an archive, export a table as JSON."

@@ -17,7 +17,7 @@ from agentlite.data.formats import chains, sharegpt
 from agentlite.data.formats.chains import Calls, PromptParts, Syntax
 from agentlite.data.formats.format import Format, Row, as_list, omit
 from agentlite.data.formats.json_decode import json_or_literal, json_value
-from agentlite.data.formats.tool_calls import ARGUMENTS, read_arguments, read_call, read_tool
+from agentlite.data.formats.tool_calls import ARGUMENT_KEYS, read_arguments, read_call, read_tool
 from agentlite.rendering.foreign_text import check_input
 from agentlite.rendering.protocol import with_tool
 from agentlite.rendering.protocols import react
@@ -40,7 +40,7 @@ QUESTION = re.compile(r"\A(?:Question|问题)[:：]\s*")
 PREFIX = re.compile(r"\n\s*(?:Thought|思考)[:：]\s*\Z")
 # classic lists: names and descriptions, in brackets or not, and inputs that are plain text
 CLASSIC = re.compile(r"^[ \t\[]*Name:[ \t]*(\S+?)\.?[ \t]+Description:", re.MULTILINE)
-INPUT = {"type": "object", "properties": {"input": {"type": "string"}}}
+INPUT_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}}
 NUMBERED = re.compile(r"^[ \t]*(\d{1,4})\.[ \t]+([^\s:]+):", re.MULTILINE)
 NAMED = re.compile(r"^([^\s:]+):(?=[ \t]*(?:Call this tool to|调用此工具))", re.MULTILINE)
 PARAMETERS = re.compile(r"Parameters:|输入参数[:：]")
@@ -107,7 +107,7 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
         # names and descriptions: each has one parameter, which has no name of its own
         for match, entry in chains.with_text_behind(classic, text.removesuffix("]")):
             description = entry.strip().rstrip(",").rstrip()
-            tool = {"name": match[1], "description": description, "parameters": INPUT}
+            tool = {"name": match[1], "description": description, "parameters": INPUT_SCHEMA}
             yield read_tool(tool), True
         return
     starts: list[re.Match[str]] = []
@@ -284,8 +284,8 @@ def _plugin_prompt(text: str) -> PromptParts:
     plugins, words = _extract_plugins(text)
     apis = [api for plugin in plugins for api in _plugin_apis(plugin)]
     tools = [read_tool(api, json_or_literal) for api in apis]
-    has_list = [isinstance(api.get("parameters"), list) for api in apis]
-    loose_tools = frozenset(tool.name for tool, loose in zip(tools, has_list, strict=True) if loose)
+    are_lists = [isinstance(api.get("parameters"), list) for api in apis]
+    loose_tools = frozenset(t.name for t, loose in zip(tools, are_lists, strict=True) if loose)
     unread = [plugin for plugin in plugins if omit(plugin, "name", "description", "parameters")]
     return PromptParts(tools, words, loose_tools, {"plugins": unread})
 
@@ -340,7 +340,7 @@ def _marked_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) ->
         value: Any = json_or_literal(_strip_fence(step["call"]))
         call_row = {"name": value.get("api_name"), **omit(value, "api_name", "name", "function")}
         (call,) = chains.number_calls([read_call(call_row, json_or_literal)], calls)
-        calls[call.id] = omit(value, "api_name", *ARGUMENTS)
+        calls[call.id] = omit(value, "api_name", *ARGUMENT_KEYS)
         yield Message("assistant", _without_marks(text[end : step.start()]), (call,), loss=loss)
         if step["result"] is not None:
             yield Message("tool", _strip_fence(step["result"]), call_id=call.id)

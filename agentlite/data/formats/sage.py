@@ -24,13 +24,13 @@ from agentlite.data.formats import sharegpt, tool_calls
 from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
 from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, omit, text_at
 from agentlite.data.formats.json_decode import quote
-from agentlite.data.formats.openai import LOSS, has_loss
+from agentlite.data.formats.openai import LOSS_KEYS, has_loss
 from agentlite.data.formats.tool_calls import json_schema, read_arguments, schema_from_list
 
 NO_CATALOGUE: Mapping[str, Tool] = {}
 ANY_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 CANDIDATES, EXAMPLES = "candidate_tools", "invoke_examples"
-TURN_KEYS = ("role", "content", "tool_id", "result", "arguments", *LOSS)
+TURN_KEYS = ("role", "content", "tool_id", "result", "arguments", *LOSS_KEYS)
 READ_KEYS = frozenset((*TURN_KEYS, *sharegpt.TURN_KEYS))
 
 # --- what the three share ---
@@ -92,7 +92,7 @@ def read_tool_row(row: Row) -> Record:
         {"name": tool.name, **omit(example, "instruction", "expected_output")}
     )
     call = Call(tool.name, tool_calls.drop_nulls(example, arguments, tool), "call_0")
-    extra = omit(example, "instruction", *tool_calls.ARGUMENTS)
+    extra = omit(example, "instruction", *tool_calls.ARGUMENT_KEYS)
     meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     question = Message("user", text_at(example, "instruction"))
     return Record(

@@ -30,7 +30,7 @@ from agentlite.data.formats.format import (
     text_at,
 )
 from agentlite.data.formats.json_decode import json_or_literal, json_value
-from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merge_turns
+from agentlite.data.formats.openai import LOSS_KEYS, THOUGHT_KEYS, has_loss, merge_turns
 from agentlite.data.formats.questions import history
 from agentlite.data.formats.tool_calls import read_call, read_tools
 from agentlite.rendering.protocol import join_texts, thought_and_words, with_thought
@@ -45,7 +45,7 @@ SPEAKERS: dict[str, Speaker] = {
     # of AmanPriyanshu's rows
     **{"reasoning": "assistant", "answer": "assistant", "tool_output": "tool"},
 }
-TURN_KEYS = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
+TURN_KEYS = frozenset(("from", "role", "value", "content", *LOSS_KEYS, *THOUGHT_KEYS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
 # a result in the text of an answer, or anything in a tag or a fence behind a call
@@ -63,7 +63,7 @@ def read(row: Row, is_plain: bool = False) -> Record:
     """`is_plain`: texts stay as they are, calls in them too."""
     system = text_at(row, "system") if row.get("system") else ""
     turns = list(turns_of(row))
-    call_keys = (*CALLS, "tool_call_id")
+    call_keys = (*openai.TOOL_CALLS_KEYS, "tool_call_id")
     dicts = [turn for turn in turns if isinstance(turn, dict)]
     if any("role" in turn and any(turn.get(key) for key in call_keys) for turn in dicts):
         # messages as OpenAI writes them, under this format's key
@@ -206,8 +206,8 @@ def is_agentinstruct(row: Row) -> bool:
     if not {*speakers} <= {"system", "user", "assistant"} or any("loss" not in t for t in turns):
         return False
     # their users have a loss of null; some answer has one of true or false
-    has_loss_mark = [isinstance(turn["loss"], bool) for turn in turns]
-    return ("assistant", True) in zip(speakers, has_loss_mark, strict=True)
+    are_marked = [isinstance(turn["loss"], bool) for turn in turns]
+    return ("assistant", True) in zip(speakers, are_marked, strict=True)
 
 
 # --- ms_bench: general chat, which only its name tells from other turns ---
@@ -234,10 +234,10 @@ def read_ms_bench(row: Row) -> Record:
 # --- ms-swift: messages with weights, query and response, or human and assistant ---
 
 SWIFT_ROLES = ("tool_call", "tool_response", "reasoning", "answer", "tool_output")
-SWIFT_KEYS = frozenset(("role", "content", "tool_calls", *LOSS, *THOUGHTS))
-BUILDER_KEYS = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by DialogBuilder
+SWIFT_KEYS = frozenset(("role", "content", "tool_calls", *LOSS_KEYS, *THOUGHT_KEYS))
+BUILDER_KEYS = frozenset(("from", "role", "content", *THOUGHT_KEYS))  # of a turn, by DialogBuilder
 OTHER_DIALOG_KEYS = ("conversations", "conversation", "query", "response", "history")
-DIALOG_KEYS = ("messages", *OTHER_DIALOG_KEYS, "system", "tools")
+ROW_KEYS = ("messages", *OTHER_DIALOG_KEYS, "system", "tools")
 
 
 def is_ms_swift(row: Row) -> bool:
@@ -262,12 +262,12 @@ def read_ms_swift(row: Row) -> Record:
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
         messages, extra = _read_turns(row, system)
-        return Record(messages=messages, tools=tools, meta=meta_of(row, *DIALOG_KEYS, turns=extra))
+        return Record(messages=messages, tools=tools, meta=meta_of(row, *ROW_KEYS, turns=extra))
     if _has_exchanges(row):
         exchanges = [(text_at(turn, "human"), text_at(turn, "assistant")) for turn in turns_of(row)]
     else:
         exchanges = [*history(row), (text_at(row, "query"), row["response"])]
-    return Record(messages=dialog(system, exchanges), tools=tools, meta=meta_of(row, *DIALOG_KEYS))
+    return Record(messages=dialog(system, exchanges), tools=tools, meta=meta_of(row, *ROW_KEYS))
 
 
 def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, list[Row]]]:

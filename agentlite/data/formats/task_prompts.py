@@ -102,13 +102,13 @@ def split(record: Record, conclusion: str = "") -> Record:
     if request not in ("", goal) and not TRIGGER.fullmatch(request):
         return record
     words = answer.content.strip()
-    reply: Message | None = Message("assistant", words)
+    turn: Message | None = Message("assistant", words)
     if not asks_for_conclusion(question.content):
-        reply = _command(words, conclusion, len(steps) // 2)
-    if reply is None:
+        turn = _command(words, conclusion, len(steps) // 2)
+    if turn is None:
         return record
-    turns = (Message("user", goal), *steps, replace(reply, loss=answer.loss))
-    if any(call.name == kuaiagent.DONE for call in reply.calls):  # the end is a decision of its own
+    turns = (Message("user", goal), *steps, replace(turn, loss=answer.loss))
+    if any(call.name == kuaiagent.DONE for call in turn.calls):  # the end is a decision of its own
         tools = with_tool(tools, kuaiagent.ENGLISH.complete)
     else:
         tools = [tool for tool in tools if tool.name != kuaiagent.DONE]
@@ -261,7 +261,7 @@ SAMPLES = "llm_prompt_response"
 FUNCTIONS = ("functions", "function_names")  # in meta only where they are not tools of the record
 META_KEYS = ("query", "source", *FUNCTIONS, "extra_infos")
 # of other templates there are thousands: their prompts and answers stay as they are
-PROMPTS = (react.MODELSCOPE_SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX)
+PROMPT_SYNTAXES = (react.MODELSCOPE_SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX)
 
 
 def samples_of(row: Row) -> list[Row]:
@@ -297,7 +297,7 @@ def read_kagentinstruct(row: Row) -> Record:
     question = text_at(sample, "instruction") + text_at(sample, "input")
     conclusion = text_at(samples[1], "output") if len(samples) == 2 else ""
     is_task = is_prompt(question)
-    is_known = is_task or any(syntax.is_prompt(question) for syntax in PROMPTS)
+    is_known = is_task or any(syntax.is_prompt(question) for syntax in PROMPT_SYNTAXES)
     record = Record(
         messages=dialog("", [(question, text_at(sample, "output"))]),
         tools=read_tools(row.get(FUNCTIONS[0]), _command_json) if is_known else (),

@@ -28,16 +28,16 @@ TYPES = {
 NAMED_SCHEMA_KEYS = ("properties", "$defs", "definitions")
 SUBSCHEMA_KEYS = ("items", "additionalProperties", "anyOf", "oneOf", "allOf")
 # where a tool's schema stands: with OpenAI, MCP, Anthropic, LangChain twice, Gemini
-PARAMETERS = (
+PARAMETER_KEYS = (
     *("parameters", "inputSchema", "input_schema", "args_schema", "args"),
     "parametersJsonSchema",
 )
-WRAPPER = re.compile("json|schema", re.IGNORECASE)  # the key of a schema in an object of its own
+WRAPPER_KEY = re.compile("json|schema", re.IGNORECASE)  # of a schema in an object of its own
 # where the arguments of a call stand: with OpenAI, LangChain, Anthropic, Llama
-ARGUMENTS = ("arguments", "args", "input", "parameters")
-# keys of a call that hold no arguments: most calls have no others
+ARGUMENT_KEYS = ("arguments", "args", "input", "parameters")
+# the keys of most calls, whose arguments stand under "arguments"
 CALL_KEYS = frozenset({"id", "type", "index", "name", "function", "arguments"})
-ARGUMENTS_KEY = re.compile("arg|param|input|json", re.IGNORECASE)
+ARGUMENT_KEY = re.compile("arg|param|input|json", re.IGNORECASE)
 RESULT_KEY = re.compile("return|response|result|output", re.IGNORECASE)
 Reader = Callable[[str], Any]
 
@@ -94,7 +94,7 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     """
     if call.keys() <= CALL_KEYS:
         return read_arguments(call.get("arguments"), reader)
-    arguments_by_key = {key: read_arguments(call.get(key), reader) for key in ARGUMENTS}
+    arguments_by_key = {key: read_arguments(call.get(key), reader) for key in ARGUMENT_KEYS}
     sets = {key: arguments for key, arguments in arguments_by_key.items() if arguments}
     if len(sets) > 1:  # Arrow fills in the arguments of other rows as null
         keys = [key for key in sets if isinstance(call[key], str) or omit(sets[key])]
@@ -104,13 +104,13 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
         reason = f"a call of {call.get('name')} has two different sets of arguments"
         raise RowError("E206", reason, f"Keep one: the other stands under {key!r}.", key)
     # a call that says {} has no arguments; one without the key may keep them under another
-    is_silent = all(call.get(key) is None for key in ARGUMENTS)
-    for key, value in () if sets else omit(call, *CALL_KEYS, *ARGUMENTS).items():
+    is_silent = all(call.get(key) is None for key in ARGUMENT_KEYS)
+    for key, value in () if sets else omit(call, *CALL_KEYS, *ARGUMENT_KEYS).items():
         # an object under another key may hold them
         text = value.lstrip(' "') if isinstance(value, str) else ""
         # {"name": "weather", "kwargs": {"city": "Oslo"}}, or the text of that object
         is_object = bool(omit(value)) if isinstance(value, dict) else text.startswith("{")
-        if is_object and (is_silent or ARGUMENTS_KEY.search(key)):
+        if is_object and (is_silent or ARGUMENT_KEY.search(key)):
             reason = f"a call of {call.get('name')} has no arguments, and an object under {key!r}"
             raise RowError("E206", reason, 'Write its arguments under "arguments".', key)
     return sets.get(first_key, {})
@@ -121,7 +121,7 @@ def drop_nulls(call: dict[str, Any], arguments: dict[str, Any], tool: Tool) -> d
     that the tool lacks, or that is optional and takes no null. In a text there are none.
     """
     # {"function": {"arguments": "{...}"}}: into JSON of its own Arrow fills nothing
-    if any(isinstance((call.get("function") or call).get(key), str) for key in ARGUMENTS):
+    if any(isinstance((call.get("function") or call).get(key), str) for key in ARGUMENT_KEYS):
         return arguments
     return _drop_nulls(arguments, tool.parameters)
 
@@ -172,7 +172,7 @@ def _is_tool(value: Any) -> bool:
     function = value.get("function", value) if isinstance(value, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return False
-    schema = parse_json(next((function[key] for key in PARAMETERS if key in function), None))
+    schema = parse_json(next((function[key] for key in PARAMETER_KEYS if key in function), None))
     if isinstance(schema, dict) and schema:
         return _is_object(schema) or all(
             isinstance(inner, dict) and not {"description", *KEYWORDS}.isdisjoint(inner)
@@ -205,7 +205,7 @@ def _tool(value: object, reader: Reader) -> Tool:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not name.strip():
         raise RowError("E212", f"a tool without a name: {quote(value)}")
-    keys = (*PARAMETERS, "arguments")  # the last is ToolMind's
+    keys = (*PARAMETER_KEYS, "arguments")  # the last is ToolMind's
     parameters: Any = next((function[key] for key in keys if function.get(key)), None)
     for key, value in {**fields, **function}.items():
         # the tool would be learned without arguments
@@ -237,7 +237,7 @@ def _object_schema(schema: dict[str, Any], tool: str) -> dict[str, Any]:
     objects = [k for k in schemas if k not in KEYWORDS and _is_object(parse_json(schemas[k]))]
     # {"json": {"type": "object", ...}} -> its inside; {"city": {"type": "string"}} -> a property;
     # a lone {"filter": {"type": "object", ...}} could be either, and is refused below
-    if len(schemas) == 1 and objects and WRAPPER.search(objects[0]):
+    if len(schemas) == 1 and objects and WRAPPER_KEY.search(objects[0]):
         return _object_schema(parse_json(schemas[objects[0]]), tool)
     if not KEYWORDS.isdisjoint(schema) or len(schemas) < len(schema):
         return schema

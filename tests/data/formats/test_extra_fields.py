@@ -17,7 +17,7 @@ from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, detect_format, samples, to_record
-from agentlite.data.formats.openai import THOUGHT_PARTS, THOUGHTS
+from agentlite.data.formats.openai import THOUGHT_KEYS, THOUGHT_PART_KEYS
 
 # rows of these hold what agentlite or BFCL wrote, and nothing else
 CLOSED = {"agentlite", "bfcl"}
@@ -113,7 +113,7 @@ WRITERS: dict[str, Callable[..., Row]] = {
     "agentinstruct": agentinstruct,
 }
 # calls as other tools keep them beside the words
-CALLS: dict[str, Row] = {
+TOOL_CALLS_KEYS: dict[str, Row] = {
     "ai_sdk_4": {"toolInvocations": [{"state": "result", **MADE}]},
     "ai_sdk_5": {"parts": [{"type": "tool-f", "state": "output-available", **MADE}]},
     "langchain": {"additional_kwargs": {"tool_calls": [CALL]}},
@@ -148,12 +148,12 @@ def test_the_rows_written_here_are_of_their_formats(name: str) -> None:
     assert valid(WRITERS[name](content="Hello.")).messages[-1].content == "Hello."
 
 
-@pytest.mark.parametrize(("name", "calls"), sample(20, [*product(WRITERS, CALLS)]))
+@pytest.mark.parametrize(("name", "calls"), sample(20, [*product(WRITERS, TOOL_CALLS_KEYS)]))
 def test_calls_beside_the_words_are_refused_where_they_are_not_read(name: str, calls: str) -> None:
-    row = WRITERS[name](content="I look.", **CALLS[calls])
+    row = WRITERS[name](content="I look.", **TOOL_CALLS_KEYS[calls])
     with pytest.raises(RowError) as caught:
         valid(row)
-    assert (caught.value.code, caught.value.at) == ("E206", next(iter(CALLS[calls])))
+    assert (caught.value.code, caught.value.at) == ("E206", next(iter(TOOL_CALLS_KEYS[calls])))
     assert caught.value.hint
 
 
@@ -201,7 +201,7 @@ PARTS: dict[str, Row] = {
     "a part of Magistral's": {"type": "thinking", "thinking": [{"type": "text", "text": THINKS}]},
     "a summary": {"type": "reasoning", "summary": SUMMARY},
 }
-KEYS = [key for key in THOUGHTS if "_" in key or key in ("reasoning", "thinking", "thought")]
+KEYS = [key for key in THOUGHT_KEYS if "_" in key or key in ("reasoning", "thinking", "thought")]
 
 
 def thinking() -> Iterator[tuple[str, Row]]:
@@ -214,7 +214,7 @@ def thinking() -> Iterator[tuple[str, Row]]:
         langchain = [{"type": "human", "content": "Hi"}, {"type": "ai", "content": content}]
         yield f"{kind}, LangChain", {"messages": langchain}
         yield f"{kind}, twice", openai(content=content, reasoning=THINKS)
-    for key in THOUGHT_PARTS:
+    for key in THOUGHT_PART_KEYS:
         yield key, openai(content="Hello.", **{key: [{"type": "thinking", "thinking": THINKS}]})
     parts = [{"text": THINKS, "thought": True}, {"text": "Hello."}]
     contents = [{"role": "user", "parts": [{"text": "Hi"}]}, {"role": "model", "parts": parts}]

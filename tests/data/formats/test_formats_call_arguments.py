@@ -13,7 +13,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, samples, to_record
-from agentlite.data.formats.tool_calls import ARGUMENTS, read_call
+from agentlite.data.formats.tool_calls import ARGUMENT_KEYS, read_call
 
 SAMPLES = sorted(path.stem for path in (DATA / "formats").glob("*.jsonl"))
 # a result of SAGE's dialogs names its call's arguments or leaves them unknown
@@ -42,7 +42,7 @@ def dialogs(row: dict[str, Any]) -> list[Any]:
     return [(record.messages, record.gold) for record in records]
 
 
-KEYS = (*ARGUMENTS, "kwargs", "tool_input")
+KEYS = (*ARGUMENT_KEYS, "kwargs", "tool_input")
 CALLING = [name for name in SAMPLES if name not in OWN_WORDS]
 
 
@@ -60,10 +60,10 @@ def test_a_call_keeps_its_arguments_under_any_key_or_its_row_is_refused(
             assert problem[:4] in ("E201", "E206") and ("arguments" in problem or key in problem)
             continue
         assert found == dialogs(row) or problem.startswith("E206")
-        assert found or key not in ARGUMENTS or "not JSON" in problem
+        assert found or key not in ARGUMENT_KEYS or "not JSON" in problem
 
 
-@pytest.mark.parametrize("key", ARGUMENTS[1:])
+@pytest.mark.parametrize("key", ARGUMENT_KEYS[1:])
 def test_arguments_that_differ_between_two_keys_are_refused_and_equal_ones_count_once(
     key: str,
 ) -> None:

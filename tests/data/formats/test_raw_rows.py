@@ -14,7 +14,7 @@ from support.read_rows import from_stdin, rows_of
 
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.data.formats import raw_rows
-from agentlite.data.formats.raw_rows import HEAD, LONGEST_LINE, PACKED, files_of, refuse_foreign
+from agentlite.data.formats.raw_rows import LONGEST_LINE, PACKED, files_of, refuse_foreign
 
 BOM = b"\xef\xbb\xbf"
 
@@ -49,7 +49,7 @@ def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
     except UserError:
         if lines:  # only for what is not JSON by its first bytes
             with pytest.raises(UserError):
-                refuse_foreign(content[:HEAD], "stdin")
+                refuse_foreign(content[: raw_rows.HEAD_SIZE], "stdin")
         return
     if content.startswith(tuple(PACKED)):  # it says it is packed, and is not
         assert raws[-1].error is not None and raws[-1].error.code == "E104"

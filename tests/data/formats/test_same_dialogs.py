@@ -136,7 +136,7 @@ def contents(row: Row, *, ids: bool, snake: bool, together: bool) -> Row:
     """OpenAI's dialog as contents: calls with or without ids, keys of JSON or of Python, all
     results of a turn in one content or each in its own.
     """
-    call_key, result_key = (other_apis.CALL[snake], other_apis.RESULT[snake])
+    call_key, result_key = (other_apis.CALL_KINDS[snake], other_apis.RESULT_KINDS[snake])
     names: dict[str, str] = {}
     contents: list[Row] = []
     functions = [tool["function"] for tool in row["tools"]]

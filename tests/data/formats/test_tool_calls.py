@@ -9,7 +9,7 @@ from support.damaged_rows import refused
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.tool_calls import (
-    PARAMETERS,
+    PARAMETER_KEYS,
     json_schema,
     read_arguments,
     read_call,
@@ -69,7 +69,7 @@ WRAPPERS = ("json", "schema", "jsonSchema", "JSON", "input_schema")
 @pytest.mark.parametrize(
     "schema",
     [
-        *({key: SCHEMA} for key in PARAMETERS),
+        *({key: SCHEMA} for key in PARAMETER_KEYS),
         {"parameters": None, "inputSchema": json.dumps(SCHEMA)},
         {"inputSchema": [{"name": "city", "type": "str"}]},
         {"args": CITY},
