@@ -47,8 +47,8 @@ class Prompts(NamedTuple):
 
 def prompts_of_prep(data: str, split: str, run: Path) -> Prompts:
     prep = lookup.find_finished_stage(data, run, "prep")
-    rows = row_file(prep.folder, split)
-    return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
+    path = row_file(prep.folder, split)
+    return Prompts(str(path), prep.outputs[path.name], prep.settings["protocol"], True)
 
 
 def find_prompts(data: str, split: str, source: Source, run: Path) -> Prompts:
@@ -87,7 +87,7 @@ def _as_messages(row: Row) -> Row:
     if (
         not isinstance(prompt, str | list)
         or not row.keys().isdisjoint(ANSWERS)
-        or any(form.fits(row) for form in FORMATS.values())
+        or any(row_format.fits(row) for row_format in FORMATS.values())
     ):
         return row
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt

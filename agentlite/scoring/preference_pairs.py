@@ -61,13 +61,13 @@ def group_by_step(
     """
     by_step: dict[Step, list[ScoredCandidate]] = {}
     for candidate in candidates:
-        answers = by_step.setdefault(candidate.step, [])
+        group = by_step.setdefault(candidate.step, [])
         score = scores.get(candidate.key)
         if score and not score.error:
-            answers.append(ScoredCandidate(candidate, candidate.text.strip(), score.components))
-    for answers in by_step.values():
+            group.append(ScoredCandidate(candidate, candidate.text.strip(), score.components))
+    for group in by_step.values():
         # ties go to the lowest sample, in whatever order the candidates were read
-        answers.sort(key=lambda a: (a.candidate.sample, a.candidate.model, a.candidate.protocol))
+        group.sort(key=lambda c: (c.candidate.sample, c.candidate.model, c.candidate.protocol))
     return list(by_step.values())
 
 
@@ -85,11 +85,11 @@ def build_pairs(
     pairs: list[PreferencePair] = []
     reasons: dict[str, int] = dict.fromkeys(get_args(Reason), 0)
     for step in steps:
-        answers = [a._replace(total=round(total(a.components, used_weights) * UNIT)) for a in step]
-        sampled = [answer for answer in answers if not answer.is_gold]
-        nonempty, gold = [answer for answer in sampled if answer.text], []
-        if rule.gold and all(answer.components["exact"] < 1 for answer in sampled):
-            gold = [answer for answer in answers if answer.is_gold and answer.text]
+        group = [c._replace(total=round(total(c.components, used_weights) * UNIT)) for c in step]
+        sampled = [candidate for candidate in group if not candidate.is_gold]
+        nonempty, gold = [candidate for candidate in sampled if candidate.text], []
+        if rule.gold and all(candidate.components["exact"] < 1 for candidate in sampled):
+            gold = [candidate for candidate in group if candidate.is_gold and candidate.text]
         if pair := _best_pair(gold, sampled, margin) or _best_pair(nonempty, sampled, margin):
             pairs.append(pair)
         else:
@@ -139,7 +139,7 @@ def _best_pair(
 
 
 def _no_pair_reason(sampled: Sequence[ScoredCandidate], margin: float) -> Reason:
-    texts, totals = {answer.text for answer in sampled}, {answer.total for answer in sampled}
+    texts, totals = {c.text for c in sampled}, {c.total for c in sampled}
     if len(sampled) < 2:
         return "failed"
     if len(texts) == 1:
@@ -157,13 +157,13 @@ def constant_components(
     steps: Sequence[Sequence[ScoredCandidate]], weights: Mapping[str, float]
 ) -> list[str]:
     """The components with a weight that are the same for all candidates of a step."""
-    sampled = [[answer for answer in step if not answer.is_gold] for step in steps]
+    sampled = [[candidate for candidate in step if not candidate.is_gold] for step in steps]
     return [
         name
         for name in weights
         if steps
         and weights[name]
-        and all(len({answer.components[name] for answer in step}) < 2 for step in sampled)
+        and all(len({candidate.components[name] for candidate in step}) < 2 for step in sampled)
     ]
 
 
