@@ -93,7 +93,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
     """
     declared = {tool.name for tool in record.tools}
     messages, tools, gold = list[Message](), [*record.tools], dict[int, Gold]()
-    loose_tools, meta = frozenset[str](), dict[str, object]()
+    loose_tools, prompt_meta = frozenset[str](), dict[str, object]()
     calls: Calls = {}  # those of other turns keep the ids of new ones apart
     open_calls: list[Call] = []
     for turn, message in enumerate(record.messages):
@@ -121,7 +121,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
             prompt = syntax.prompt(message.content)
             tools += [tool for tool in prompt.tools if tool.name not in declared]
             loose_tools |= prompt.loose_tools
-            meta |= prompt.meta
+            prompt_meta |= prompt.meta
             if prompt.text or message.role == "user":
                 messages.append(replace(message, content=prompt.text))
             if prompt.chain:
@@ -138,7 +138,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
         for tool in tools
     ]
     call_fields = {call_id: fields for call_id, fields in calls.items() if fields}
-    meta_fields = {"calls": call_fields, **meta, "undeclared": undeclared}
+    meta_fields = {"calls": call_fields, **prompt_meta, "undeclared": undeclared}
     # what `meta` says already, of a syntax before this one, stays as it is
     source_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
     meta = source_id | {key: value for key, value in meta_fields.items() if value} | record.meta
@@ -284,7 +284,7 @@ def results_of(message: Message, open_calls: list[Call]) -> list[Message]:
 
 def result_of(value: Any, text: str, key: str, open_calls: list[Call]) -> Message:
     """A result {"name", key} as a tool turn: it answers the first open call of its name, else
-    the first of all.
+    the first of all, which is open no longer.
 
     What is not written so, or names no open call, stays whole as `text`.
     """

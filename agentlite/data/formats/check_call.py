@@ -21,9 +21,9 @@ def tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(call.name)
     if tool is None:
         match = closest(call.name, tools)
-        hint = f"; the nearest is {match}" if match else f"; it has {', '.join(tools) or 'none'}"
+        suffix = f"; the nearest is {match}" if match else f"; it has {', '.join(tools) or 'none'}"
         raise RowError(
-            "E209", f"the row has no tool {call.name}{hint}", "" if tools else NO_TOOLS, call.name
+            "E209", f"the row has no tool {call.name}{suffix}", "" if tools else NO_TOOLS, call.name
         )
     return tool
 
@@ -36,8 +36,8 @@ def check_arguments(call: Call, tool: Tool, is_typed: bool = True) -> None:
     for name in call.arguments:
         if not allows_key(tool.parameters, name):
             match = closest(name, schema_at(tool.parameters, "properties"))
-            hint = f"; the nearest is {match}" if match else ""
-            raise RowError("E210", f"{call.name} has no parameter {name}{hint}", at=name)
+            suffix = f"; the nearest is {match}" if match else ""
+            raise RowError("E210", f"{call.name} has no parameter {name}{suffix}", at=name)
     if is_typed and (problem := value_problem(call.arguments, tool.parameters)):
         raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
 
@@ -63,10 +63,10 @@ def gold_problem(call: GoldCall, schema: Schema) -> str:
         if not values or any(fits(value, declared) for value in values):
             continue
         # a list that should be the value itself, and was taken for the list of accepted values
-        hint = f'; for the list itself write "{name}": {to_json([accepted])}'
+        suffix = f'; for the list itself write "{name}": {to_json([accepted])}'
         # "sizes": [1, 2] accepts 1 or 2, of which none is an array; [[1, 2]] accepts the array
         is_list = len(values) == len(accepted) and fits(values, declared)
-        return f"no value it accepts of {name} fits the schema{hint * is_list}"
+        return f"no value it accepts of {name} fits the schema{suffix * is_list}"
     return ""
 
 
