@@ -86,8 +86,8 @@ def _put(text: str, draw: random.Random) -> str:
 
 
 def _without(pairs: dict[str, Any], draw: random.Random) -> dict[str, Any]:
-    lost = draw.choice([*pairs, ""])
-    return {key: value for key, value in pairs.items() if key != lost}
+    dropped_key = draw.choice([*pairs, ""])
+    return {key: value for key, value in pairs.items() if key != dropped_key}
 
 
 MUTATIONS: dict[type, list[Any]] = {

@@ -332,14 +332,14 @@ def equal_length(lengths: Sequence[int]) -> float:
     return sum(length**2 for length in lengths) / sum(lengths)
 
 
-def share_of_peak(tokens_a_second: float, operations_a_token: float, card: GpuSpeed) -> float:
+def share_of_peak(tokens_a_second: float, operations_a_token: float, speed: GpuSpeed) -> float:
     """MFU where the operations are the model's, HFU where what is computed again counts as well."""
-    return tokens_a_second * operations_a_token / (card.tflops * 1e12)
+    return tokens_a_second * operations_a_token / (speed.tflops * 1e12)
 
 
-def planner_error(planned: float, seen: float) -> float:
+def planner_error(planned: float, allocated: float) -> float:
     """Above 0: more was planned than was needed."""
-    return planned / seen - 1
+    return planned / allocated - 1
 
 
 def ratios(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

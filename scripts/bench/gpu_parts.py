@@ -145,7 +145,7 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
                 grpo.answer_row(requests[answer.prompt].prompt, answer, {"chance": chance.random()})
                 for answer in sorted(draw(requests, decoding))
             ]
-            clock.drawn += sum(len(row.prompt) + len(row.ids) for row in rows)
+            clock.seen_tokens += sum(len(row.prompt) + len(row.ids) for row in rows)
             return rows
 
         return grpo.GrpoTask(len(prompts), sample, {"chance": 1.0}, [])
@@ -254,7 +254,7 @@ def _clock() -> Any:
     on_gpu = torch.cuda.is_available()
 
     class Clock(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
-        drawn = 0  # tokens that a judge has seen, where the trainer counts none
+        seen_tokens = 0  # that a judge has seen, where the trainer counts none
 
         def on_train_begin(self, *_: Any, **__: Any) -> None:
             self.began: list[float] = []
@@ -270,7 +270,7 @@ def _clock() -> Any:
             self.began.append(time.perf_counter())
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.tokens.append(int(state.num_input_tokens_seen) or self.drawn)
+            self.tokens.append(int(state.num_input_tokens_seen) or self.seen_tokens)
 
         def on_log(self, *_: Any, logs: dict[str, Any], **__: Any) -> None:
             self.losses += [float(logs["loss"])] if "loss" in logs else []

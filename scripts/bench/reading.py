@@ -64,9 +64,9 @@ def tool(number: int, words: list[str], chance: random.Random) -> dict[str, Any]
 
 def row(tools: list[dict[str, Any]], words: list[str], chance: random.Random) -> dict[str, Any]:
     messages: list[dict[str, Any]] = [{"role": "system", "content": text(20, words, chance)}]
-    for number, offered in enumerate(tools[:3]):
+    for number, tool in enumerate(tools[:3]):
         arguments = json.dumps({"part_0": text(3, words, chance), "part_1": text(2, words, chance)})
-        function = {"name": offered["function"]["name"], "arguments": arguments}
+        function = {"name": tool["function"]["name"], "arguments": arguments}
         call = {"id": f"call_{number}", "type": "function", "function": function}
         messages += [
             {"role": "user", "content": text(40, words, chance)},

@@ -103,13 +103,13 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
     from agentlite.core.row_files import read_rows
     from agentlite.retrieval.tool_pool import ToolPool, questions
 
-    prepared = work / "query" / "prep"
-    if not prepared.exists():
-        sys.exit(f"{prepared}: run the part `query` first")
+    prep_folder = work / "query" / "prep"
+    if not prep_folder.exists():
+        sys.exit(f"{prep_folder}: run the part `query` first")
     records = [
         from_row(row)
         for split in ("train", "test")
-        for row in read_rows(prepared / f"{split}.jsonl")
+        for row in read_rows(prep_folder / f"{split}.jsonl")
     ]
     tools = [tool for record in records for tool in record.tools]
     pool = ToolPool()

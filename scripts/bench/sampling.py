@@ -106,7 +106,7 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
         ]
         return sum(len(sample.ids) for sample in local_sampler.sample(loaded, requests, decoding))
 
-    def padded(batch: Sequence[list[int]]) -> int:
+    def generate_padded(batch: Sequence[list[int]]) -> int:
         width = max(map(len, batch))
         rows = torch.tensor([[0] * (width - len(ids)) + ids for ids in batch])
         mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in batch])
@@ -127,9 +127,9 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
         return int(output[:, width:].numel())
 
     def generate(batch: Sequence[list[int]]) -> int:
-        return sum(padded([ids]) for ids in batch)
+        return sum(generate_padded([ids]) for ids in batch)
 
-    return {"ours": ours, "generate": generate, "padded": padded}
+    return {"ours": ours, "generate": generate, "padded": generate_padded}
 
 
 def measure(sides: dict[str, Side], prompts: list[list[int]], size: int) -> dict[str, list[float]]:
