@@ -58,13 +58,13 @@ class McpWorld:
 
     def tools(self) -> list[dict[str, Any]]:
         tools = [tool for tool in self.client.tools() if tool.get("name") not in self.hidden_names]
-        self.names = [str(tool.get("name")) for tool in tools]
+        self.tool_names = [str(tool.get("name")) for tool in tools]
         return tools
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         self.calls.append({"name": name, "arguments": arguments})
-        if name not in self.names:
-            return no_tool_result(name, self.names)
+        if name not in self.tool_names:
+            return no_tool_result(name, self.tool_names)
         return self.client.call(name, arguments)
 
     def next_user(self, answer: str) -> str | None:
@@ -81,7 +81,7 @@ def gold_share(gold: Iterable[Mapping[str, Any]], calls: Iterable[Mapping[str, A
     """The share of the right calls that were made, in any order; none is made twice by one call.
     Where no call is right: whether none was made.
     """
-    expected, made = (Counter(call_key(Call(**row)) for row in rows) for rows in (gold, calls))
+    expected, made = (Counter(call_key(Call(**c)) for c in group) for group in (gold, calls))
     return (expected & made).total() / expected.total() if expected else float(not made)
 
 

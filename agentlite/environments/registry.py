@@ -95,14 +95,14 @@ def _mcp_task(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> En
     reset_calls = task.row.get("reset_calls", [])
     if not isinstance(reset_calls, list):
         raise RowError("E201", "reset_calls is not a list of calls")
-    turns = task.row.get("user_turns", [])
-    if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
+    user_turns = task.row.get("user_turns", [])
+    if not isinstance(user_turns, list) or not all(isinstance(turn, str) for turn in user_turns):
         raise RowError("E201", "user_turns is not a list of texts")
     row = {
         "server": server,
         "reset_calls": _plain_calls(map(read_call, reset_calls)),
         "env_keep": list(env_keep),
-        "user_turns": turns,
+        "user_turns": user_turns,
         "gold": None if task.gold is None else _plain_calls(chain.from_iterable(task.gold)),
     }
     return replace(task, row=row)
@@ -149,10 +149,10 @@ def bfcl_tasks(category: str, extra_tools: int | None = None) -> Iterator[Enviro
         missed_names = {name for names in names_by_turn.values() for name in names}
         names = [name for name in functions if name not in missed_names]
         if extra_tools is not None:
-            called = {call.name for calls in gold for call in calls}
+            called_names = {call.name for calls in gold for call in calls}
             # in an order that looks like chance, and is the same in each run
-            other_names = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
-            names = [name for name in names if name in called.union(other_names[:extra_tools])]
+            other_names = sorted({*names} - called_names, key=lambda n: digest(f"{row['id']} {n}"))
+            names = [n for n in names if n in called_names.union(other_names[:extra_tools])]
         yield EnvironmentTask(
             row["id"],
             tuple(Message("user", message["content"]) for message in row["question"][0]),

@@ -185,9 +185,9 @@ class _Rollout:
             end = setup.template.turn_end if answer.ended == "turn" else ""
             # A model may end a turn by another id than the template writes, as by <|endoftext|> for
             # <|im_end|>. The next prompt has the id of the template, so it begins a row.
-            is_whole = not end or answer.ids[-1:] == (setup.template.token_id(end),)
+            has_template_end = not end or answer.ids[-1:] == (setup.template.token_id(end),)
             history = dialog.text + answer.text + end, [*ids, *answer.ids]
-            self.history = history if answer.ids and is_whole else None
+            self.history = history if answer.ids and has_template_end else None
             parsed = setup.protocol.read(answer.text, tools)
             # text that cannot be read as a call, or was cut, counts as words to the user
             is_readable = not parsed.problem and answer.ended != "cut"

@@ -192,7 +192,7 @@ def _sections(docstring: str) -> tuple[str, dict[str, str], str]:
 
 def _schema(hint: Any) -> dict[str, Any]:
     """Raises LostWorldError for a type that JSON Schema has no words for."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, type_arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}
     if origin is None:
@@ -203,8 +203,8 @@ def _schema(hint: Any) -> dict[str, Any]:
             )
         return {"type": TYPES.get(hint, "object")}
     if origin is Union or origin is types.UnionType:
-        schemas = [_schema(argument) for argument in arguments if argument is not type(None)]
-        nullable = {"nullable": True} if type(None) in arguments else {}
+        schemas = [_schema(a) for a in type_arguments if a is not type(None)]
+        nullable = {"nullable": True} if type(None) in type_arguments else {}
         if len(schemas) == 1:
             return schemas[0] | nullable
         # int | str is {"type": ["integer", "string"]}, in the order that transformers gives it
@@ -212,14 +212,14 @@ def _schema(hint: Any) -> dict[str, Any]:
             return {"type": sorted(schema["type"] for schema in schemas), **nullable}
         return {"anyOf": schemas, **nullable}
     if origin is Literal:
-        if not {*map(type, arguments)} <= TYPES.keys():
-            raise LostWorldError(f"no JSON Schema for the values {arguments}")
-        kinds = list(dict.fromkeys(TYPES[type(value)] for value in arguments))
-        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(arguments)}
+        if not {*map(type, type_arguments)} <= TYPES.keys():
+            raise LostWorldError(f"no JSON Schema for the values {type_arguments}")
+        kinds = list(dict.fromkeys(TYPES[type(value)] for value in type_arguments))
+        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(type_arguments)}
     if origin is list:
-        return {"type": "array", "items": _schema(arguments[0])}
-    if origin is tuple and len(arguments) > 1 and ... not in arguments:
-        return {"type": "array", "prefixItems": [_schema(hint) for hint in arguments]}
+        return {"type": "array", "items": _schema(type_arguments[0])}
+    if origin is tuple and len(type_arguments) > 1 and ... not in type_arguments:
+        return {"type": "array", "prefixItems": [_schema(hint) for hint in type_arguments]}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _schema(arguments[1])}
+        return {"type": "object", "additionalProperties": _schema(type_arguments[1])}
     raise LostWorldError(f"no JSON Schema for the type hint {hint}")

@@ -100,13 +100,13 @@ class Blueprint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def key(self) -> str:
         """Equal for blueprints of which one is a copy of the other, whatever the world."""
-        calls = [[call.call for call in turn.calls] for turn in self.turns]
+        calls = [[planned.call for planned in turn.calls] for turn in self.turns]
         return digest(canonical([self.kind, msgspec.to_builtins(calls)]))
 
 
 def calls_made(turns: Iterable[PlannedTurn]) -> list[PlannedCall]:
     """Those that a dialog has: what is refused is not among them."""
-    return [call for turn in turns if not turn.refused for call in turn.calls]
+    return [planned for turn in turns if not turn.refused for planned in turn.calls]
 
 
 class Search:
@@ -123,9 +123,9 @@ class Search:
         self.world.reset(self.task.row)
         tools, planned_calls, outputs = self.world.tools, list[PlannedCall](), list[KnownValue]()
         # what a task says about its world; of BFCL's rows, that part
-        facts = self.task.row.get("initial_config", self.task.row)
+        start = self.task.row.get("initial_config", self.task.row)
         state = self.world.state()
-        state_digest, known_values = _digest(state), values.known_values(facts, state)
+        state_digest, known_values = _digest(state), values.known_values(start, state)
         for _ in range(TRIES * length):
             earlier_calls = [planned.call for planned in planned_calls]
             pool, names = [*outputs, *known_values], [call.name for call in earlier_calls]
@@ -163,7 +163,7 @@ class Search:
                 if len(planned_calls) == length:
                     return planned_calls
             if is_changed:
-                state_digest, known_values = _digest(state), values.known_values(facts, state)
+                state_digest, known_values = _digest(state), values.known_values(start, state)
         return []
 
     def results(self, calls: Sequence[Call]) -> tuple[list[str], str]:
@@ -273,7 +273,7 @@ def draft_blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | 
     # a world that draws by chance says something else each time
     if not offered or results != [planned.result for planned in planned_calls]:
         return None
-    names = {*offered} | {call.call.name for turn in turns for call in turn.calls}
+    names = {*offered} | {planned.call.name for turn in turns for planned in turn.calls}
     tools = tuple(tool for tool in search.world.tools if tool.name in names)
     return Blueprint(kind, search.task.id, turns, tools, offered, state)
 
@@ -295,8 +295,8 @@ def _choose_tools(search: Search, turns: Turns, extra_tools: int) -> tuple[str, 
     says nothing. None where a tool that is called could do what is to be refused.
     """
     tools = search.world.tools
-    refused_names = {call.call.name for turn in turns if turn.refused for call in turn.calls}
-    called_names = {call.call.name for call in calls_made(turns)}
+    refused_names = {p.call.name for turn in turns if turn.refused for p in turn.calls}
+    called_names = {planned.call.name for planned in calls_made(turns)}
     if called_names & _similar_names(refused_names, tools):
         return ()
     similar_names = _similar_names(called_names | refused_names, tools)

@@ -27,7 +27,7 @@ FIRST_ASK = (
 NEXT_ASK = ("Now {}, please.", "Next, please {}.", "After that, {}.", "Thanks. Now {}.", "Also {}.")
 LATER_CALLS = ("Then {}.", "After that, {}.", "Then also {}.")
 PARALLEL_CALLS = ("Also {}.", "At the same time, {}.", "And {}.")
-QUESTIONS = (
+AGENT_QUESTIONS = (
     "Which {} should I use?",
     "What is the {}?",
     "Please tell me the {}.",
@@ -40,7 +40,7 @@ REFUSALS = (
     "That is not possible here. I have no tool with which I could {}.",
 )
 DONE = ("Done.", "That is done.", "It worked.")
-RESULTS = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
+RESULT_ANSWERS = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
 LABEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
@@ -99,7 +99,7 @@ def plain_dialog(blueprint: Blueprint, seed: int) -> list[dict[str, Any]]:
             continue
         groups = [turn.calls] if turn.together else [(planned,) for planned in turn.calls]
         if turn.missing:
-            say("assistant", QUESTIONS, missing)
+            say("assistant", AGENT_QUESTIONS, missing)
             say("user", REPLIES, missing, value_text(call.arguments[turn.missing]))
         for group in groups:
             calls = [replace(planned.call, id=f"call{next(numbers):05}") for planned in group]
@@ -109,7 +109,7 @@ def plain_dialog(blueprint: Blueprint, seed: int) -> list[dict[str, Any]]:
                 for tool_call, planned in zip(calls, group, strict=True)
             ]
         results = [text for planned in turn.calls if (text := _result_text(planned.result))]
-        say("assistant", RESULTS if results else DONE, "; ".join(results).removesuffix("."))
+        say("assistant", RESULT_ANSWERS if results else DONE, "; ".join(results).removesuffix("."))
     return messages
 
 

@@ -153,7 +153,7 @@ def _argument(
     if value_lists := [values for values in value_lists if values]:
         groups = [[KnownValue(value, name) for value in value_lists[0]]]
     else:
-        groups = [group for group in _sources(name, schema, pool, rng) if group]
+        groups = [group for group in _value_groups(name, schema, pool, rng) if group]
     if not groups:
         return None
     # each group, in its order, is taken in 3 of 4 draws; the best one where no draw takes any
@@ -161,7 +161,7 @@ def _argument(
     return rng.choice(group)
 
 
-def _sources(
+def _value_groups(
     name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
 ) -> Iterator[list[KnownValue]]:
     """Groups of values, the best source first."""
