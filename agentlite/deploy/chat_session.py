@@ -43,7 +43,7 @@ class ChatSession:
     ):
         self.chat_model, self.observe, self.tell, self.note = chat_model, observe, tell, note
         self.tools = [tool.schema for tool in tools]
-        self.by_name = {tool.name: tool for tool in tools}
+        self.tools_by_name = {tool.name: tool for tool in tools}
         self.messages: list[dict[str, Any]] = []
 
     @property
@@ -103,7 +103,7 @@ class ChatSession:
         results = [Message("tool", self.observe(call), call_id=call.id) for call in calls]
         self.messages += map(wire_message, results)
         has_failed = not is_readable or any(says_error(result.content) for result in results)
-        if has_failed or not is_to_learn(message, self.by_name):
+        if has_failed or not is_to_learn(message, self.tools_by_name):
             row["loss"] = False
         return bool(calls)
 

@@ -93,7 +93,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 def read_request(body: bytes, model: str) -> Request:
-    """Raises Refused 400 or 404 for what is no request, or asks for what cannot be done."""
+    """Raises ApiError 400 or 404 for what is no request, or asks for what cannot be done."""
     try:
         parameters = msgspec.json.decode(body, type=dict[str, Any])
         known_names = {name for name in parameters if name in Request.__struct_fields__}
@@ -102,7 +102,7 @@ def read_request(body: bytes, model: str) -> Request:
                 raise unsupported_error(name, "this server does not know it, or cannot do it")
         request = msgspec.convert({name: parameters[name] for name in known_names}, Request)
     except msgspec.ValidationError as error:
-        # "Expected `int`, got `str` - at `$.max_tokens`", or without a place
+        # "Expected `int`, got `str` - at `$.max_tokens`", or without a path
         problem, _, path = str(error).partition(" - at `$")
         path = path.strip(".`")
         subject = f"`{path}`" if path else "The body of the request"
@@ -144,12 +144,12 @@ class ClientGone(Exception):
 @dataclass(frozen=True)
 class Completion:
     """The answer to one request, as OpenAI writes it: in one body, or as events of a stream; and
-    the prompt that it continues.
+    the dialog that it continues.
     """
 
     chat_model: ChatModel
     request: Request
-    prompt: OpenDialog
+    dialog: OpenDialog
     decoding: Decoding
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex[:24]}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -177,7 +177,7 @@ class Completion:
             return not is_gone()
 
         send(self.chunk({"role": "assistant", "content": ""}))
-        turn = self.chat_model.answer(self.prompt, self.decoding, listener)
+        turn = self.chat_model.answer(self.dialog, self.decoding, listener)
         if is_gone():  # in the middle of the answer
             raise ClientGone
         body = self.body(turn)
@@ -187,19 +187,19 @@ class Completion:
 
     def split_thought(self, text: str) -> tuple[str, str]:
         """The thought and the words of an answer, as far as it has come."""
-        return self.chat_model.protocol.split_thought(text, opens_thought(self.prompt.text))
+        return self.chat_model.protocol.split_thought(text, opens_thought(self.dialog.text))
 
     def body(self, turn: Turn) -> dict[str, Any]:
         """A thought stands apart, each call has an id, and what cannot be read as a call stays as
         the model wrote it.
         """
         is_readable = turn.ended != "cut" and not turn.parsed.problem
-        thought, words = self.split_thought(turn.text)
+        thought, content = self.split_thought(turn.text)
         if is_readable and self.request.offered_tools:
-            words = thought_and_words(turn.parsed.content)[1]
+            content = thought_and_words(turn.parsed.content)[1]
         elif not thought:
-            words = words or turn.text
-        content = until_stops(words, self.request.stops)
+            content = content or turn.text
+        content = until_stops(content, self.request.stops)
         limit = 1 if self.request.parallel_tool_calls is False else None
         parsed_calls = turn.parsed.calls[:limit] if is_readable else ()
         calls = wire_calls([replace(call, id=new_call_id()) for call in parsed_calls])
@@ -253,7 +253,7 @@ class Completion:
 
 
 def chat_job(body: bytes, chat_model: ChatModel) -> Completion:
-    """Raises Refused 400 or 404, or RowError for messages that are not a dialog."""
+    """Raises ApiError 400 or 404, or RowError for messages that are not a dialog."""
     request = read_request(body, chat_model.name)
     dialog = chat_model.open_dialog(request.messages, request.offered_tools)
     if len(dialog.ids) >= chat_model.max_length:

@@ -180,8 +180,8 @@ def _web_page_error(request: Request) -> Response | None:
 
 
 async def _answer_error(_: Request, error: Exception) -> Response:
-    answer = _as_api_error(error)
-    return _json(answer.body, answer.status, answer.headers)
+    api_error = _as_api_error(error)
+    return _json(api_error.body, api_error.status, api_error.headers)
 
 
 def _as_api_error(error: BaseException) -> ApiError:

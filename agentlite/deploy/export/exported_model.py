@@ -49,7 +49,7 @@ class ExportedModel(NamedTuple):
         """
         template, protocols = self.template, [*self.mixture.protocols.values()]
         lines = protocols[0].template_prefix if len(protocols) == 1 else ""
-        served = _with_text(template, lines + template.chat_template)
+        served = _with_chat_template(template, lines + template.chat_template)
         is_own = template.prints_tools or any(template.thought_keys)
         rows = [] if is_own else trained_rows(template, goldens(self.mixture))
         return None if is_own or first_difference(rows, served, as_tools=True) else served
@@ -60,7 +60,7 @@ class ExportedModel(NamedTuple):
         template = self.tools_template or self.template
         if not self.mention:
             return template
-        return _with_text(template, self.mention + template.chat_template)
+        return _with_chat_template(template, self.mention + template.chat_template)
 
     @property
     def takes_tools(self) -> bool:
@@ -75,7 +75,7 @@ class ExportedModel(NamedTuple):
         return list(dict.fromkeys([self.template.turn_end, *stops]))
 
 
-def _with_text(template: Template, chat_template: str) -> Template:
+def _with_chat_template(template: Template, chat_template: str) -> Template:
     return Template(template.name, template.tokenizer, chat_template, template.special)
 
 

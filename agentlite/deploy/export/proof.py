@@ -70,8 +70,8 @@ def prove(
     for renderer, write in writers.items():
         difference = first_difference(expected, Rewritten(template, write))
         if served and not difference:
-            dialog = first_difference(expected, Rewritten(served, write), as_tools=True)
-            difference = dialog and f"tools of the {dialog}"
+            difference = first_difference(expected, Rewritten(served, write), as_tools=True)
+            difference = difference and f"tools of the {difference}"
         if difference:
             raise _proof_error(template, f"{renderer} writes the {difference}")
     names = [golden.name for golden, _ in expected]

@@ -188,9 +188,9 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
         writers["minijinja"] = minijinja
     else:
         console.notice("export: only one renderer was tried: pip install minijinja")
-    dialogs = goldens(subject.mixture)
-    prove_tokens(template, dialogs, transformers.ids)
-    return prove(template, dialogs, writers, served if subject.tools_template else None)
+    golden_dialogs = goldens(subject.mixture)
+    prove_tokens(template, golden_dialogs, transformers.ids)
+    return prove(template, golden_dialogs, writers, served if subject.tools_template else None)
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -235,21 +235,21 @@ def program(llama_cpp: str, name: str) -> Path | None:
     return next(filter(Path.is_file, paths), Path(installed) if installed else None)
 
 
-def _convert(request: ExportRequest, model: Path, target: Path) -> None:
-    """Writes `target`. Raises UserError 5 with the last words of the program that failed."""
+def _convert(request: ExportRequest, model: Path, file: Path) -> None:
+    """Writes `file`. Raises UserError 5 with the last words of the program that failed."""
     script = Path(request.llama_cpp).expanduser().resolve() / CONVERTER
-    plain_file = model.with_name(f"{request.outtype}.gguf") if request.quantize else target
+    plain_file = model.with_name(f"{request.outtype}.gguf") if request.quantize else file
     options = ["--outfile", str(plain_file), "--outtype", request.outtype]
     _run(script, [sys.executable, str(script), str(model), *options], plain_file)
     if request.quantize and (quantizer := program(request.llama_cpp, QUANTIZE)):
-        _run(quantizer, [str(quantizer), str(plain_file), str(target), request.quantize], target)
+        _run(quantizer, [str(quantizer), str(plain_file), str(file), request.quantize], file)
         plain_file.unlink()
 
 
-def _run(program: Path, command: list[str], target: Path) -> None:
-    console.notice(f"export: {program.name} writes {target.name}")
+def _run(program: Path, command: list[str], file: Path) -> None:
+    console.notice(f"export: {program.name} writes {file.name}")
     process = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
-    if process.returncode or not target.exists():
+    if process.returncode or not file.exists():
         last_lines = (process.stdout + process.stderr).strip().split("\n")[-20:]
         console.notice("\n".join(last_lines))
         raise UserError(
