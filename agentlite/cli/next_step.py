@@ -113,21 +113,21 @@ def _steps_after(stages: Sequence[ListedStage]) -> list[NextStep]:
     """The ways on from stages that are all done."""
     last = stages[-1] if stages else None
     preps = [stage.stage for stage in stages if stage.command == "prep"]
-    trained_stages = [s.stage for s in stages if s.command in STAGES and STAGES[s.command].trains]
+    trained_models = [s.stage for s in stages if s.command in STAGES and STAGES[s.command].trains]
     if last and last.command == "make":
         line = f"agentlite prep --from {shlex.quote(last.stage)}"
         return [NextStep(line, "check and split these dialogs")]
-    if not preps and not trained_stages:
+    if not preps and not trained_models:
         return [NextStep("agentlite prep dialogs.jsonl", "check dialogs and split them")]
     if last and last.command == "pairs" and not last.figure.startswith("0 pairs"):
         return [NextStep(f"agentlite dpo{_data_flag(last.stage, 'pairs')}", "train on these pairs")]
-    if not trained_stages:
+    if not trained_models:
         data = _data_flag(preps[-1], "prep")
         return [
             NextStep(f"agentlite sft{data}", "train a model on these dialogs"),
             NextStep(f"agentlite plan{data}", "first see what memory and time that takes"),
         ]
-    model = trained_stages[-1]
+    model = trained_models[-1]
     # eval/prep/sft -> sft
     if model not in [stage.stage.rpartition("/")[2] for stage in stages if stage.command == "eval"]:
         models = f" --model {DEFAULT_MODEL} --model {shlex.quote(model)}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 class Option(click.Option):
     """The option of a field, with its section on the full page of help. Its value stays a text:
-    `read` makes it what the field is, and agentlite.config.resolve does that for all settings."""
+    `read_option`, and agentlite.config.resolve for all settings, make it what the field is."""
 
     def __init__(self, key: str, field: Field, **keywords: Any):
         if not keywords.get("is_flag"):

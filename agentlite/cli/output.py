@@ -88,8 +88,8 @@ def _print_result(result: Result, in_full: bool) -> None:
 
 
 def _print_models(figures: dict[str, Any], in_full: bool) -> None:
-    """The main figures, or `every` one, also of whole dialogs, and the wrong answers. Models are
-    the columns: a terminal is higher than wide.
+    """The main figures; `in_full`: every one, also of whole dialogs, and the wrong answers. Models
+    are the columns: a terminal is higher than wide.
     """
     steps = tables.models(figures)
     main_rows = [[TITLES[row[0]], *row[1:]] for row in steps.rows if row[0] in TITLES]
