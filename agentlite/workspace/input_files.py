@@ -6,13 +6,14 @@ import importlib.util
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError, require
-from agentlite.core.row_files import replacing, write_json
+from agentlite.core.row_files import disk_errors, replacing, write_json
 from agentlite.workspace import hub
 
 if TYPE_CHECKING:
@@ -201,7 +202,13 @@ def embedded_tokenizer(alias: str) -> Path:
     """The folder with tokenizer.json, its config and chat_template.jinja; made without torch."""
     folder = embedded_folder(alias)
     if not (folder / "tokenizer.json").exists():
-        write_tokenizer(read_tokenizer(embedded_file(alias)), folder)
+        fields = read_tokenizer(embedded_file(alias))
+        folder.mkdir(parents=True, exist_ok=True)
+        # aside: another process may write it at the same time
+        with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
+            write_tokenizer(fields, Path(scratch))
+            for file in TOKENIZER_FILES[2::-1]:  # tokenizer.json last: it says that all are there
+                os.replace(Path(scratch) / file, folder / file)
     return folder
 
 
@@ -258,6 +265,5 @@ def write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
     )
     with replacing(folder / "chat_template.jinja") as file:
         file.write(fields["tokenizer.chat_template"].encode("utf-8"))
-    # last: its presence means that the folder is whole
     with replacing(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_str().encode("utf-8"))

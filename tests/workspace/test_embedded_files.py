@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,21 +13,20 @@ from agentlite.workspace.input_files import CONTROL, embedded_tokenizer, write_t
 
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *"ab12Ġ", "ab", "12", "Ġa"]
 TEMPLATE = "{{ messages }} é"
-FACTS: dict[str, Any] = {
-    "tokenizer.ggml.pre": "smollm",
-    "tokenizer.ggml.tokens": TOKENS,
-    "tokenizer.ggml.token_type": [CONTROL] * 3 + [1] * 8,
-    "tokenizer.ggml.merges": ["a b", "1 2", "Ġ a"],
-    "tokenizer.chat_template": TEMPLATE,
-}
 
 
 @pytest.fixture
 def facts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the file says."""
-    found = dict(FACTS)
-    monkeypatch.setattr(input_files, "read_tokenizer", lambda file: found)
-    return found
+    fields = {
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": TOKENS,
+        "tokenizer.ggml.token_type": [CONTROL] * 3 + [1] * 8,
+        "tokenizer.ggml.merges": ["a b", "1 2", "Ġ a"],
+        "tokenizer.chat_template": TEMPLATE,
+    }
+    monkeypatch.setattr(input_files, "read_tokenizer", lambda file: fields)
+    return fields
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,7 @@ def test_text_is_cut_as_the_file_means_it_and_comes_back(tmp_path, facts, text, 
     assert tokenizer.decode(encoded.ids) == kept.replace("Ġ", " ")
 
 
-def test_a_turn_ends_otherwise_than_a_row_is_filled_up_and_nothing_is_added_to_a_text(
-    tmp_path, facts
-):
+def test_a_turn_ends_otherwise_than_a_row_is_filled_up_and_nothing_is_added(tmp_path, facts):
     write_tokenizer(facts, tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_bytes())
     assert (config["eos_token"], config["pad_token"]) == ("<|im_end|>", "<|endoftext|>")
@@ -77,8 +75,15 @@ def test_a_folder_that_was_begun_is_made_whole(tmp_path: Path, monkeypatch, fact
     with pytest.raises(KeyError):
         embedded_tokenizer("smollm2-135m")
     assert not (tmp_path / "folder/tokenizer.json").exists()
-    facts["tokenizer.chat_template"] = TEMPLATE
+
+    def encode(encoding: str) -> bytes:  # while another process makes it
+        facts["tokenizer.chat_template"] = TEMPLATE
+        embedded_tokenizer("smollm2-135m")
+        return TEMPLATE.encode(encoding)
+
+    facts["tokenizer.chat_template"] = SimpleNamespace(encode=encode)
     assert embedded_tokenizer("smollm2-135m") == tmp_path / "folder"
-    assert (tmp_path / "folder/tokenizer.json").exists()
+    names = ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == names
     facts.clear()  # it is made once
     embedded_tokenizer("smollm2-135m")
