@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import agentlite
-from agentlite.config import gpu_profiles, resolve
+from agentlite.config import gpu_profiles
 from agentlite.core.errors import UserError
 from agentlite.stages import api
-from agentlite.workspace.lookup import RunTarget
 
 
 @pytest.fixture
@@ -47,27 +46,12 @@ def test_a_stage_that_runs_alone_is_refused_in_one_of_several_processes(monkeypa
     assert ran == ["ran"]
 
 
-def given_by(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[RunTarget, Any]:
-    """Where a call would write, and its settings. Nothing runs."""
-    found: list[Any] = []
-    monkeypatch.setattr(
-        api,
-        "settle",
-        lambda command, given, target: SimpleNamespace(
-            settings=found.append((target, resolve.resolve(command, given).settings))
-        ),
-    )
-    monkeypatch.setattr(api, "execute", lambda command, settings, target: None)
-    agentlite.evaluate(**options)
-    monkeypatch.undo()
-    target, settings = found[-1]
-    return target, settings
-
-
 def test_a_path_may_stand_wherever_a_text_may(tmp_path, monkeypatch):
+    monkeypatch.setattr(api, "execute", lambda command, settings, target: (target, settings))
     path, config = tmp_path / "a.jsonl", tmp_path / "own.yaml"
     config.write_text("eval: {seed: 5}\n", encoding="utf-8")
     options = {"data": path, "predictions": [path, str(path)], "config": config}
-    target, settings = given_by(monkeypatch, **options, run=tmp_path, out=Path("new"))
+    called: Any = agentlite.evaluate(**options, run=tmp_path, out=Path("new"))
+    target, settings = called
     assert target.folder == tmp_path / "new" and settings.seed == 5
     assert (settings.data, settings.predictions) == (str(path), (str(path), str(path)))
