@@ -72,8 +72,8 @@ class CompiledSchema(NamedTuple):
 
 def fits(value: object, schema: Schema) -> bool:
     """Whether a value fits its schema. As JSON Schema has it, 3.0 is an integer; BFCL, and so
-    `call_problem`, refuses it. Nothing fits that has more than DEEPEST levels of objects and lists:
-    deeper ones cannot be read back.
+    `argument_problem`, refuses it. Nothing fits that has more than DEEPEST levels of objects and
+    lists: deeper ones cannot be read back.
     """
     return _compile(json.dumps(schema)).validator.is_valid(value) and not is_too_deep(value)
 

@@ -72,15 +72,15 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         stage.expect_rows(BLUEPRINTS, settings.num_dialogs)
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
             path = stage.folder / BLUEPRINTS
-            searches = find_blueprints(settings, new_world, tasks, counts, path, advance)
-        not_found = Counter(kind for kind, blueprint in searches if not blueprint)
+            results = find_blueprints(settings, new_world, tasks, counts, path, advance)
+        not_found = Counter(kind for kind, blueprint in results if not blueprint)
         _refuse_none_found(settings, not_found)
-        blueprints = {blueprint.id: blueprint for _, blueprint in searches if blueprint}.values()
+        blueprints = {blueprint.id: blueprint for _, blueprint in results if blueprint}.values()
         rows = [row_of(b, plain_dialog(b, settings.seed)) for b in blueprints]
         write_rows(stage.folder / DIALOGS, rows)
-        calls = [call.call for blueprint in blueprints for call in blueprint.calls]
+        calls = [planned.call for blueprint in blueprints for planned in blueprint.calls]
         figures = {
-            "wanted": len(searches),
+            "wanted": len(results),
             "kept": len(rows),
             "kinds": dict(Counter(blueprint.kind for blueprint in blueprints)),
             "not_found": dict(not_found),
@@ -128,7 +128,7 @@ def find_blueprints(
     """By kind, a blueprint for each dialog of `counts`; None where no walk leads to one. Those
     on disk are not looked for again.
     """
-    searches: list[tuple[str, Blueprint | None]] = []
+    results: list[tuple[str, Blueprint | None]] = []
     keys: set[str] = set()  # of the blueprints so far, of which none is to be a copy
     with Appender(path) as file, new_world() as world:
         stored = {(row["kind"], row["number"]): row["blueprint"] for row in read_rows(path)}
@@ -141,9 +141,9 @@ def find_blueprints(
                 file.append({"kind": kind, "number": number, "blueprint": content})
             if blueprint:
                 keys.add(blueprint.key)
-            searches.append((kind, blueprint))
-            advance(len(searches))
-    return searches
+            results.append((kind, blueprint))
+            advance(len(results))
+    return results
 
 
 def _walk(
@@ -169,7 +169,7 @@ def _walk(
                 continue
             # a class that keeps something from one world to the next is seen in another process
             with new_world() as second_world:
-                outcome = carry_out(second_world, task, [call.call for call in blueprint.calls])
+                outcome = carry_out(second_world, task, [p.call for p in blueprint.calls])
         except WorldError as error:
             lost += 1
             if lost == MOST_LOST:
@@ -180,7 +180,7 @@ def _walk(
                     exit_code=REJECTS,
                 ) from error
             continue
-        is_confirmed = outcome == ([call.result for call in blueprint.calls], blueprint.state)
+        is_confirmed = outcome == ([p.result for p in blueprint.calls], blueprint.state)
         if is_confirmed and not gives_away(blueprint, plain_dialog(blueprint, settings.seed)):
             return blueprint
     return None

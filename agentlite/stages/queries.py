@@ -106,7 +106,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         stage = yield {"seeds": len(seeds), "wanted": settings.num_queries}
         held_out = read_held_out(holdout)
         encoder = sentence_encoder.load(source, LONGEST_READ)
-        clusters, seeds_to_show = cluster_seeds(settings, seeds, encoder)
+        cluster_of, seeds_to_show = cluster_seeds(settings, seeds, encoder)
         queries: list[NewQuery] = []
         requests = 0
         for _ in range(ROUNDS):
@@ -126,7 +126,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 queries += _read_queries(reply, cluster, near)
             queries = _mark_copies(queries, seeds, held_out)
             requests = numbers.stop
-        return _write(settings, stage.folder, seeds, clusters, queries, requests)
+        return _write(settings, stage.folder, seeds, cluster_of, queries, requests)
 
     path = shlex.quote(str(target.folder / QUERIES))
     return run_stage(
@@ -142,7 +142,7 @@ def _write(
     settings: QueriesSettings,
     folder: Path,
     seeds: Sequence[SeedQuery],
-    clusters: Sequence[int],
+    cluster_of: Sequence[int],
     queries: Sequence[NewQuery],
     requests: int,
 ) -> tuple[Files, Figures]:
@@ -152,7 +152,7 @@ def _write(
     kept = [query for query in queries if not query.fault][: settings.num_queries]
     dropped = [{"text": query.text, "fault": query.fault} for query in queries if query.fault]
     write_rows(folder / DROPPED, dropped)
-    seed_counts = Counter(clusters)
+    seed_counts = Counter(cluster_of)
     new_counts = Counter(query.cluster for query in kept)
     figures = {
         "wanted": settings.num_queries,
@@ -162,7 +162,7 @@ def _write(
         "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
         "clusters": [
             {
-                "example": seeds[clusters.index(cluster)].text[:80],
+                "example": seeds[cluster_of.index(cluster)].text[:80],
                 "seeds": seed_counts[cluster],
                 "new": new_counts[cluster],
             }

@@ -122,13 +122,13 @@ def _read_data(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
         pool, examples, problems = read_pool(chain.from_iterable(records.values()), files)
         by_split = {split: queries(records[split], pool) for split in SPLITS}
         held_out = {normalize(query.text) for query in (*by_split["dev"], *by_split["test"])}
-        to_learn = [
+        kept_examples = [
             example
             for example in examples
             if held_out.isdisjoint(map(normalize, questions(example)))
         ]
-        by_split["train"] += queries(to_learn, pool)
-    if count := len(examples) - len(to_learn):
+        by_split["train"] += queries(kept_examples, pool)
+    if count := len(examples) - len(kept_examples):
         problem = f"{count} examples ask what dev or test ask: not learned"
         problems.append({"location": "--tools", "code": "held out", "problem": problem})
     if trains and not any(query.tool_indices for query in by_split["train"]):
@@ -226,7 +226,7 @@ def measure(
     values = metric_values(queries, by_size, settings.top)
     with console.waiting("retriever: measuring"):
         figures = {
-            "ranking": table(queries, values, known_names, settings.seed),
+            "ranking": metric_table(queries, values, known_names, settings.seed),
             "differences": differences(queries, values, best, settings.seed),
         }
     write_json(folder / "metrics.json", figures)
@@ -304,7 +304,7 @@ def metric_values(queries: Sequence[Query], by_size: Ranks, k: int) -> Values:
     return values
 
 
-def table(
+def metric_table(
     queries: Sequence[Query], values: Values, known_names: Collection[str], seed: int
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By view, method and figure: of all questions, and of those whose tools were never right in

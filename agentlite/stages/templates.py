@@ -307,7 +307,7 @@ def _measure(
     texts: Mapping[str, str],
     scores: Mapping[str, int],
 ) -> Draft:
-    """What a template has over the benchmark. `texts`, `scores`: see `_answer`."""
+    """What a template has over the benchmark. `texts`, `scores`: see `_ask_and_judge`."""
     name, protocol = draft.template.name, draft.template.protocol
 
     def by_record(protocol_name: str) -> dict[str, int]:
