@@ -107,8 +107,8 @@ def read_ratings(sheet: Path, filled_sheets: Sequence[Path], seed: int) -> dict[
     key = read_key(sheet)
     raters = [read_scores(path, key) for path in filled_sheets]
     by_model: dict[str, list[float]] = defaultdict(list)
-    for row, source in sorted(key.items()):
-        by_model[source["model"]].append(fmean(scores[row] for scores in raters))
+    for row, entry in sorted(key.items()):
+        by_model[entry["model"]].append(fmean(scores[row] for scores in raters))
     models = {}
     for model, values in sorted(by_model.items()):
         usable = [float(value >= USABLE) for value in values]

@@ -62,7 +62,7 @@ def plan_partial(dialog: DialogCalls) -> float:
     expected, called = (
         [*chain.from_iterable(map(sorted, names))] for names in (dialog.expected, dialog.called)
     )
-    return sum(left == right for left, right in zip(expected, called, strict=False)) / len(expected)
+    return sum(a == b for a, b in zip(expected, called, strict=False)) / len(expected)
 
 
 def step_efficiency(dialog: DialogCalls) -> float:

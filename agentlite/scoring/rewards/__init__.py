@@ -25,15 +25,15 @@ def task_completion(attempt: Attempt) -> float:
     """At a sound step, the share of calls and arguments that are right; over a whole dialog, the
     share of expected calls that succeeded.
     """
-    expected, made = len(attempt.gold.calls), len(attempt.calls)
+    expected, called = len(attempt.gold.calls), len(attempt.calls)
     if attempt.trace is not None:
         steps = max(expected, attempt.carried_out_calls + attempt.failed_steps)
-        return attempt.carried_out_calls / steps if expected else float(not made)
+        return attempt.carried_out_calls / steps if expected else float(not called)
     if not expected:
         return float(attempt.is_answer)
     if not attempt.is_sound:
         return 0.0
-    return sum([match.grade for _, match in attempt.assignments if match]) / max(expected, made)
+    return sum([match.grade for _, match in attempt.assignments if match]) / max(expected, called)
 
 
 def tool_accuracy(attempt: Attempt) -> float:
@@ -48,14 +48,14 @@ def tool_accuracy(attempt: Attempt) -> float:
 
 def efficiency(attempt: Attempt) -> float:
     """0 unless a sound step makes every expected call; else the share of needed calls or steps."""
-    expected, made = len(attempt.gold.calls), len(attempt.calls)
+    expected, called = len(attempt.gold.calls), len(attempt.calls)
     if attempt.trace is not None:
-        succeeded = attempt.carried_out_calls == expected if expected else not made
-        return attempt.optimal_steps / max(attempt.optimal_steps, made) if succeeded else 0.0
+        succeeded = attempt.carried_out_calls == expected if expected else not called
+        return attempt.optimal_steps / max(attempt.optimal_steps, called) if succeeded else 0.0
     if not expected:
         return float(attempt.is_answer)
     done = attempt.is_sound and all(match and not match.problem for _, match in attempt.assignments)
-    return expected / max(expected, made) if done else 0.0
+    return expected / max(expected, called) if done else 0.0
 
 
 def timing_quality(attempt: Attempt) -> float:
