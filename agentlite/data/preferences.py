@@ -1,6 +1,6 @@
 """Preference rows -> a record with the chosen answer as its last turn, and the rejected answer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import reshape, samples, to_record
 from agentlite.data.formats.format import omit
+from agentlite.data.formats.raw_rows import Raw
 
 # how OpenAI's rows and When2Call's name what TRL's have
 LAYOUTS = {
@@ -47,8 +48,16 @@ class RecordedPreference(NamedTuple):
         return replace(self.record, messages=(*self.record.messages[:-1], self.rejected), gold={})
 
 
-def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]:
-    """One for each rejected answer of a row; `source`: the file it is from.
+def single_preferences(raw: Raw) -> list[Raw]:
+    """A row, or where several texts are rejected in it, one for each of them."""
+    texts = raw.value.get("rejected_response") if isinstance(raw.value, Mapping) else None
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        return [raw]
+    return [raw._replace(value={**raw.value, "rejected_response": text}) for text in texts]
+
+
+def read_preference(row: Row, source: str = "") -> RecordedPreference:
+    """The preference of a row with one rejected answer. `source`: the file it is from.
 
     Read are TRL's rows (`prompt`, `chosen`, `rejected`, as texts or as messages; `chosen` and
     `rejected` may repeat the prompt), ms-swift's (`rejected_response` or `rejected_messages` beside
@@ -66,18 +75,17 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
     if chosen_score < rejected_score:
         reason = f"chosen scores {chosen_score:g}, less than rejected: {rejected_score:g}"
         raise RowError("E219", reason)
-    chosen_row, rejected_rows = _answer_rows(row)
+    chosen_row, rejected_row = _answer_rows(row)
     chosen = _read_side(chosen_row, "chosen")
     chosen = replace(chosen, source=chosen.source or source)
     validate(chosen)
-    for rejected_row in rejected_rows:
-        rejected = _rejected_answer(rejected_row, chosen_row, chosen)
-        if rejected == chosen.messages[-1]:
-            raise RowError("E219", "chosen and rejected are the same")
-        preference = RecordedPreference(chosen, rejected, (chosen_score, rejected_score))
-        # a rejected call may be wrong: that is what it teaches
-        check_dialog(preference.rejected_record)
-        yield preference
+    rejected = _rejected_answer(rejected_row, chosen_row, chosen)
+    if rejected == chosen.messages[-1]:
+        raise RowError("E219", "chosen and rejected are the same")
+    preference = RecordedPreference(chosen, rejected, (chosen_score, rejected_score))
+    # a rejected call may be wrong: that is what it teaches
+    check_dialog(preference.rejected_record)
+    return preference
 
 
 def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:
@@ -113,20 +121,18 @@ def _read_side(row: Row, side: str, *, split: bool = True) -> Record:
     return record
 
 
-def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
-    """The row with the chosen answer, and with each rejected one, as rows of other formats."""
+def _answer_rows(row: Row) -> tuple[Row, Row]:
+    """The row with the chosen answer, and with the rejected one, as rows of other formats."""
     row = reshape(row, LAYOUTS)
     common = omit(row, *ANSWERS)
     if (answers := row.get("rejected_messages")) is not None:
-        return common, [{**common, "messages": answers}]
-    if (answers := row.get("rejected_response")) is not None:
-        if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):
-            answers = [answers]
-        return common, [_replace_answer(common, answer) for answer in answers]
+        return common, {**common, "messages": answers}
+    if (answer := row.get("rejected_response")) is not None:
+        return common, _replace_answer(common, answer)
     if row.get("chosen") is None or row.get("rejected") is None:
         keys = ", ".join(map(str, row)) or "none"
         raise RowError("E202", f"is not a preference: keys {keys}", HINT)
-    return _with_prompt(common, row["chosen"]), [_with_prompt(common, row["rejected"])]
+    return _with_prompt(common, row["chosen"]), _with_prompt(common, row["rejected"])
 
 
 def _replace_answer(row: Row, answer: Any) -> Row:

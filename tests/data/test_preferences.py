@@ -8,7 +8,8 @@ from support.chain_rows import SYNTAXES, ChainStep
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message
-from agentlite.data.preferences import RecordedPreference, read_preferences
+from agentlite.data.formats.raw_rows import Raw
+from agentlite.data.preferences import RecordedPreference, read_preference, single_preferences
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
@@ -64,8 +65,7 @@ TEXTS: dict[str, dict[str, Any]] = {
 
 
 def only(row: dict[str, Any]) -> RecordedPreference:
-    (preference,) = read_preferences(row, "rows.jsonl")
-    return preference
+    return read_preference(row, "rows.jsonl")
 
 
 @pytest.mark.parametrize("row", TEXTS.values(), ids=TEXTS)
@@ -131,9 +131,9 @@ def test_a_rejected_call_may_be_wrong_in_every_way_and_a_chosen_one_may_not() ->
 
 def test_several_rejected_answers_are_several_pairs() -> None:
     row = {"messages": [*BEFORE, USER, spoken(CHOSEN)], "rejected_response": ["No.", "Perhaps."]}
-    found = list(read_preferences(row))
-    assert [one.rejected.content for one in found] == ["No.", "Perhaps."]
-    assert [one.turn for one in found] == [3, 3]
+    preferences = [only(single.row) for single in single_preferences(Raw("", b"", row))]
+    assert [one.rejected.content for one in preferences] == ["No.", "Perhaps."]
+    assert [one.turn for one in preferences] == [3, 3]
 
 
 EXAMPLES = (
@@ -164,6 +164,7 @@ def test_the_examples_can_be_read(example: str) -> None:
         ({"chosen": [USER, spoken("b")], "rejected": [SYSTEM, USER, spoken("c")]}, "E219"),
         ({"chosen": [USER, spoken("b"), USER], "rejected": [USER, spoken("c")]}, "E203"),
         ({"messages": [USER, spoken("b")], "rejected_messages": []}, "E203"),
+        ({"messages": [USER, spoken("b")], "rejected_response": []}, "E202"),
         (
             {
                 "chosen": [USER, spoken("b"), USER, spoken("d")],
@@ -175,7 +176,7 @@ def test_the_examples_can_be_read(example: str) -> None:
 )
 def test_what_is_no_preference_is_refused_with_a_code(row: dict[str, Any], code: str) -> None:
     with pytest.raises(RowError) as refused:
-        list(read_preferences(row))
+        read_preference(row)
     assert refused.value.code == code and refused.value.reason
 
 
@@ -189,10 +190,10 @@ def test_a_call_is_preferred_to_the_whole_chain_in_every_syntax(syntax: str) -> 
     call = written[: written.index("4 mm")].replace("<tool_response>", "")
     call = call.replace("<|startofexec|>", "").rstrip()
     row = {"system": SYNTAXES[syntax].system, "prompt": "Is it wet?", "chosen": call}
-    (preference,) = read_preferences({**row, "rejected": written})
+    preference = read_preference({**row, "rejected": written})
     assert [c.name for c in preference.record.messages[-1].calls] == ["weather"]
     assert [tool.name for tool in preference.record.tools] == ["weather", "clock"]
     assert preference.rejected.content == written
     with pytest.raises(RowError) as caught:  # sides of different steps
-        next(read_preferences({**row, "chosen": written, "rejected": "No."}))
+        read_preference({**row, "chosen": written, "rejected": "No."})
     assert caught.value.code == "E219"

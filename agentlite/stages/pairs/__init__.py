@@ -1,6 +1,5 @@
 """A model's answers, stored candidates, rollouts or preference rows -> preference pairs."""
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from agentlite.scoring.rewards.scorer import UserFunctions
 from agentlite.stages.frame import Figures, run_stage
 from agentlite.stages.pairs.preference_files import take_preferences
 from agentlite.stages.pairs.sample import from_model
-from agentlite.stages.pairs.score import CANDIDATES, RULE
+from agentlite.stages.pairs.score import CANDIDATES, RULE, dpo_command
 from agentlite.stages.pairs.stored import from_rollouts, from_stored
 from agentlite.workspace.lookup import Result, RunTarget, find_stage, max_length_of, stored_settings
 
@@ -88,5 +87,4 @@ def _next(figures: Figures, out: str) -> str:
             "--margin, take other --weights, or add --gold"
         )
         return ""
-    names = [] if out == "pairs" else ["--data", out, "--out", f"dpo-{out}"]
-    return shlex.join(["agentlite", "dpo", *names])
+    return dpo_command(out)

@@ -1,6 +1,5 @@
 """Files of preference rows -> the same folder as after sampling, without candidates and scores."""
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping
 from io import BytesIO
@@ -16,14 +15,14 @@ from agentlite.data.curation.duplicates import leaks
 from agentlite.data.curation.pii import mask_personal
 from agentlite.data.curation.traits import traits
 from agentlite.data.formats.raw_rows import files_of, read_raw
-from agentlite.data.preferences import RecordedPreference, read_preferences
+from agentlite.data.preferences import RecordedPreference, read_preference, single_preferences
 from agentlite.data.rejects import Reject, reject_of, reject_row, report
 from agentlite.rendering import Mixture, check_reading, mixture_of, prompt_at, render
 from agentlite.rendering.protocol import without_thoughts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
 from agentlite.stages.frame import Work, plan_of, run_stage
-from agentlite.stages.pairs.score import refuse_long
+from agentlite.stages.pairs.score import dpo_command, refuse_long
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
 
@@ -87,8 +86,7 @@ def take_preferences(settings: PairsSettings, target: lookup.RunTarget) -> looku
         write_pairs(stage.folder / "pairs.jsonl", pairs)
         return OUTPUTS, {**figures, "lineage": source.lineage}
 
-    next_command = f"agentlite dpo --data {shlex.quote(target.out)}"
-    return run_stage(plan, target, work(), next_command=next_command)
+    return run_stage(plan, target, work(), next_command=dpo_command(target.out))
 
 
 def _read_pairs(
@@ -107,9 +105,11 @@ def _read_pairs(
     pairs: dict[tuple[str, int, str], PreferencePair] = {}
     rejects, row_count = [], 0
     for file, raw in ((name, raw) for name in files for raw in read_raw(name, BytesIO())):
-        row_count += 1
-        try:
-            for preference in read_preferences(raw.row, Path(file).name):
+        singles = single_preferences(raw)
+        row_count += len(singles)
+        for number, single in enumerate(singles, 1):
+            try:
+                preference = read_preference(single.row, Path(file).name)
                 if prep_settings.get("thoughts") == "drop":
                     sides = (preference.record, preference.rejected_record)
                     record, other = map(without_thoughts, sides)
@@ -120,8 +120,8 @@ def _read_pairs(
                 if key not in pairs:
                     pairs[key] = pair
                     records[pair.record_id] = preference.record
-        except RowError as error:
-            rejects.append(reject_of(raw, error))
+            except RowError as error:
+                rejects.append(reject_of(raw, error, number if len(singles) > 1 else 0))
     is_masked = prep_settings.get("personal") == "mask"
     record_traits = {
         record_id: traits(mask_personal(record)[0] if is_masked else record)

@@ -135,6 +135,12 @@ def refuse_long(prompt: Prompt, sides: Iterable[Side], template: Template, max_l
         raise RowError("E217", f"{longest} tokens, max_length is {max_length}")
 
 
+def dpo_command(out: str) -> str:
+    """The command that learns from the pairs of a stage."""
+    options = [] if out == "pairs" else ["--data", out, "--out", f"dpo-{out}"]
+    return shlex.join(["agentlite", "dpo", *options])
+
+
 class ResponseScore(NamedTuple):
     """The weighted total, every component and penalty without its weight, and the first fault."""
 

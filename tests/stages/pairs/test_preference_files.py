@@ -47,10 +47,10 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 def take(tmp_path: Path) -> Any:
     """Takes rows into the stage `pairs` of a workspace."""
 
-    def run(rows: list[dict[str, Any]], *, dry_run: bool = False, **changes: Any) -> Result:
+    def run(rows: list[dict[str, Any]], out: str = "pairs", **changes: Any) -> Result:
         file = write(tmp_path / "preferences.jsonl", rows)
         settings = PairsSettings(**{"preferences": (file,), "model": MODEL, **changes})
-        return pairs.run(settings, RunTarget(tmp_path / "r", "pairs", dry_run=dry_run))
+        return pairs.run(settings, RunTarget(tmp_path / "r", out))
 
     return run
 
@@ -72,6 +72,7 @@ def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Pat
         "<tool_call>"
     )
     assert all(pair.margin > 0 for pair in found)
+    assert take(rows, "mine").next.startswith("agentlite dpo --data mine --out dpo-mine")
     tokenizer = load_template(MODEL).tokenizer
     for pair, ids in zip(found, preferences(tmp_path / "r/pairs"), strict=True):
         for side, answer in ((pair.chosen, ids.chosen), (pair.rejected, ids.rejected)):
@@ -186,13 +187,14 @@ def test_dpo_trains_on_recorded_preferences(take: Any, tmp_path: Path, tiny_mode
     assert figures["pairs"] == 8 and figures["margin"] > 0
 
 
-def test_a_pair_of_a_step_holds_both_answers(take: Any, tmp_path: Path) -> None:
+def test_of_several_rejected_answers_a_bad_one_is_rejected_alone(take: Any, tmp_path: Path) -> None:
     question = {"role": "user", "content": "Is it wet?"}
     answers = {"messages": [question, {"role": "assistant", "content": "Yes."}]}
-    take([{**answers, "rejected_response": ["No.", "Perhaps."]}])
-    found: list[PreferencePair] = list(
-        read_structs(tmp_path / "r/pairs/pairs.jsonl", PreferencePair)
-    )
-    assert len({pair.step for pair in found}) == 1
+    several = {**answers, "rejected_response": ["No.", "Yes.", "Perhaps."]}
+    figures = take([several], max_rejects=0.5).figures
+    assert [figures[name] for name in ("read", "rejected", "steps", "pairs")] == [3, 1, 1, 2]
+    (reject,) = read_rows(tmp_path / "r/pairs/rejects.jsonl")
+    assert (reject["code"], reject["part"]) == ("E219", "2")
+    found = read_structs(tmp_path / "r/pairs/pairs.jsonl", PreferencePair)
     assert [pair.rejected.text for pair in found] == ["No.", "Perhaps."]
     assert len(preferences(tmp_path / "r/pairs")) == 2
