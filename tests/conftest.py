@@ -163,23 +163,9 @@ def caller(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tools": [WEATHER_TOOL],
     }
     (run / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    agentlite.prep(
-        str(run / "rows.jsonl"),
-        run=str(run),
-        model=str(tiny_model),
-        protocol="hermes",
-        dev=0.0,
-        test=0.0,
-    )
-    agentlite.sft(
-        run=str(run),
-        full=True,
-        max_steps=60,
-        learning_rate=1e-2,
-        lr_scheduler="constant",
-        batch_size=1,
-        gradient_accumulation=1,
-        warmup_ratio=0.0,
-        save_steps=60,
-    )
+    options = {"model": str(tiny_model), "protocol": "hermes", "dev": 0.0, "test": 0.0}
+    agentlite.prep(str(run / "rows.jsonl"), run=str(run), **options)
+    steps = {"max_steps": 60, "save_steps": 60, "batch_size": 1, "gradient_accumulation": 1}
+    rate = {"learning_rate": 1e-2, "lr_scheduler": "constant", "warmup_ratio": 0.0}
+    agentlite.sft(run=str(run), full=True, **steps, **rate)
     return run

@@ -62,18 +62,10 @@ def run(tiny_model, tmp_path_factory):
     run = tmp_path_factory.mktemp("run")
     cities = ["Oslo", *(f"town {number}" for number in range(11))]
     rows = [row(city, number % 3 != 2) for number, city in enumerate(cities)]
-    (run / "rows.jsonl").write_text(
-        "".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8"
-    )
-    agentlite.prep(
-        str(run / "rows.jsonl"),
-        run=str(run),
-        model=str(tiny_model),
-        protocol="hermes",
-        test=0.0,
-        dev=0.0,
-        split_by="query",
-    )
+    text = "".join(json.dumps(one) + "\n" for one in rows)
+    (run / "rows.jsonl").write_text(text, encoding="utf-8")
+    options = {"model": str(tiny_model), "protocol": "hermes", "test": 0.0, "dev": 0.0}
+    agentlite.prep(str(run / "rows.jsonl"), run=str(run), split_by="query", **options)
     (run / "mine.py").write_text(SHORT, encoding="utf-8")
     return run
 
@@ -112,9 +104,8 @@ def test_every_step_gets_its_candidates_and_its_gold_and_every_step_is_accounted
     candidates = list(read_structs(paired / "candidates.jsonl", Candidate))
     assert len({candidate.key for candidate in candidates}) == len(candidates) == 12 * 4
     assert Counter(candidate.model == GOLD for candidate in candidates) == {True: 12, False: 36}
-    assert {score.key for score in read_structs(paired / "scores.jsonl", Score)} == {
-        one.key for one in candidates
-    }
+    scores = read_structs(paired / "scores.jsonl", Score)
+    assert {score.key for score in scores} == {candidate.key for candidate in candidates}
     figures = done(paired)["figures"]
     assert figures["steps"] == 12 == figures["pairs"] + sum(figures["no_pair"].values())
     assert figures["candidates"] == 36
@@ -407,18 +398,15 @@ def test_prompts_without_gold_become_pairs_and_rollouts_by_own_rewards(
         **FEW,
     }
     for stage in (agentlite.pairs, agentlite.grpo):
-        with pytest.raises(
-            UserError, match=f"2 of {2 + with_gold} prompts have no gold"
-        ) as refused:
+        problem = f"2 of {2 + with_gold} prompts have no gold"
+        with pytest.raises(UserError, match=problem) as refused:
             stage(**options)
         assert "recipes/no-gold.yaml" in refused.value.fix
     config = ["recipes/no-gold.yaml"]
     agentlite.pairs(**options, config=config, num_samples=3, margin=0.0)
     folder = tmp_path / "pairs"
-    golds = [
-        one for one in read_structs(folder / "candidates.jsonl", Candidate) if one.model == GOLD
-    ]
-    assert len(golds) == with_gold
+    candidates = read_structs(folder / "candidates.jsonl", Candidate)
+    assert sum(one.model == GOLD for one in candidates) == with_gold
     pairs = list(read_structs(folder / "pairs.jsonl", PreferencePair))
     assert pairs and all(len(one.chosen.text) < len(one.rejected.text) for one in pairs)
     with pytest.raises(UserError, match="no score for 'task_completion'"):
@@ -445,3 +433,27 @@ def test_prompts_without_gold_become_pairs_and_rollouts_by_own_rewards(
         of_group = [one.components["judge"] for one in sampled[place : place + 2]]
         assert of_group == [share, 1 - share]
     assert len(server.bodies) == sum(a != b for a, b in zip(texts[::2], texts[1::2], strict=True))
+
+
+UNCLOSED = """
+def unclosed(attempt):
+    return float(attempt.parsed.problem == "thinking is not closed")
+"""
+
+
+def test_pairs_and_grpo_read_what_they_sample_as_the_template_of_the_model_writes_it(
+    run, tiny_model, tmp_path
+):
+    """A prompt opens a thought: no answer of eight random tokens closes it, and the gold does."""
+    model, mine = shutil.copytree(tiny_model, tmp_path / "thinking"), tmp_path / "mine.py"
+    template = model / "chat_template.jinja"
+    template.write_text(template.read_text().replace("assistant\n'", "assistant\n<think>\n'"))
+    mine.write_text(UNCLOSED, encoding="utf-8")
+    options = {"model": str(model), "rewards": f"{mine}:unclosed", "run": str(run), **FEW}
+    agentlite.pairs(**options, out="thinking", num_samples=1)
+    agentlite.grpo(**options, out="thinking-grpo", group_size=2, **{**TRAIN, "max_steps": 1})
+    scores = read_structs(run / "thinking" / "scores.jsonl", Score)
+    rollouts = read_structs(run / "thinking-grpo" / "rollouts.jsonl", TrainedAnswer)
+    for rows in (scores, rollouts):
+        outcomes = {(row.model == GOLD, row.components["unclosed"]) for row in rows}
+        assert outcomes == {(True, 0.0), (False, 1.0)}

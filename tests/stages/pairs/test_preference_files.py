@@ -65,12 +65,9 @@ def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Pat
     figures = take([*rows, rows[0]]).figures
     assert [figures[name] for name in ("read", "pairs", "steps", "rejected")] == [7, 6, 6, 0]
     found = list(read_structs(tmp_path / "r/pairs/pairs.jsonl", PreferencePair))
-    assert [pair.chosen.text for pair in found][1::2] == [
-        f"On day {number} it is." for number in (1, 3, 5)
-    ]
-    assert '"city": "Oslo"' in found[0].chosen.text and found[0].chosen.text.startswith(
-        "<tool_call>"
-    )
+    texts = [pair.chosen.text for pair in found]
+    assert texts[1::2] == [f"On day {number} it is." for number in (1, 3, 5)]
+    assert texts[0].startswith("<tool_call>") and '"city": "Oslo"' in texts[0]
     assert all(pair.margin > 0 for pair in found)
     assert take(rows, "mine").next.startswith("agentlite dpo --data mine --out dpo-mine")
     tokenizer = load_template(MODEL).tokenizer
