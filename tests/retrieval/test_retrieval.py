@@ -91,7 +91,7 @@ def test_new_tools_have_figures_of_their_own():
     pool, asked = asked_of(30)
     found = evaluate.ranks(asked, pool, {"a": numpy.zeros((len(asked), 30))}, (10,), 0)
     values = evaluate.metric_values(asked, found, 5)
-    figures = evaluate.table(asked, values, {"tool_0", "tool_3"}, 0)
+    figures = evaluate.metric_table(asked, values, {"tool_0", "tool_3"}, 0)
     counts = {view: methods["a"]["mrr of 30"]["count"] for view, methods in figures.items()}
     assert counts == {"all": 10, "new tools": 8}
 
