@@ -12,11 +12,11 @@ from agentlite.rendering import Protocol, render_last
 from agentlite.rendering.encoding import encode_prompt
 from agentlite.rendering.template import Template
 
-LATER = "x"  # stands where the assistant goes on
+STAND_IN = "x"  # stands where the assistant goes on
 
 
 class OpenDialog(NamedTuple):
-    """A dialog that waits for the assistant: a record that ends with LATER, and its prompt."""
+    """A dialog that waits for the assistant: a record that ends with STAND_IN, and its prompt."""
 
     record: Record
     ids: list[int]
@@ -39,9 +39,9 @@ def open_dialog(
     """Raises RowError for a dialog or tools that are none, or that the protocol cannot hold."""
     if messages and isinstance(messages[-1], Mapping) and messages[-1].get("role") == "assistant":
         raise RowError("E203", "the last message is the assistant's: there is nothing to answer")
-    later = {"role": "assistant", "content": LATER}
+    stand_in = {"role": "assistant", "content": STAND_IN}
     record = to_record(
-        {"messages": [*messages, later], "tools": list(tools)}, "openai", split=False
+        {"messages": [*messages, stand_in], "tools": list(tools)}, "openai", split=False
     )
     check_dialog(record)
     row = render_last(record, protocol, template)

@@ -116,26 +116,27 @@ def farthest_texts(texts: Iterable[str], target: int, chosen: Sequence[int]) -> 
     weights /= numpy.sqrt(numpy.bincount(owners, weights**2, minlength=size))[owners]
     # by token, so that a cosine reads only the texts that share one
     by_feature = numpy.argsort(features, kind="stable")
-    sharers, sorted_weights, ends = owners[by_feature], weights[by_feature], numpy.cumsum(spread)
+    sorted_owners, sorted_weights = owners[by_feature], weights[by_feature]
+    ends = numpy.cumsum(spread)
     # By text: the cosine to the nearest of the chosen. At -inf none is chosen yet, and argmin
     # takes the first text; at inf it is chosen itself, and never taken again.
-    nearest = numpy.full(size, -numpy.inf)
+    nearest_cosines = numpy.full(size, -numpy.inf)
 
     def choose(index: int) -> None:
         own = slice(starts[index], starts[index + 1])
         slices = [slice(ends[token] - spread[token], ends[token]) for token in features[own]]
         # the cosine of each text with this one: the products of the weights that they share, summed
         products = [sorted_weights[s] * w for s, w in zip(slices, weights[own], strict=True)]
-        sharing = numpy.concatenate([sharers[s] for s in slices])
-        cosines = numpy.bincount(sharing, numpy.concatenate(products), minlength=size)
-        numpy.maximum(nearest, cosines, out=nearest)
-        nearest[index] = numpy.inf
+        sharers = numpy.concatenate([sorted_owners[s] for s in slices])
+        cosines = numpy.bincount(sharers, numpy.concatenate(products), minlength=size)
+        numpy.maximum(nearest_cosines, cosines, out=nearest_cosines)
+        nearest_cosines[index] = numpy.inf
 
     for index in chosen:
         choose(index)
     indices: list[int] = []
     for _ in range(target):
-        indices.append(int(nearest.argmin()))
+        indices.append(int(nearest_cosines.argmin()))
         choose(indices[-1])
     return indices
 
