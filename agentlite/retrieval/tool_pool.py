@@ -184,8 +184,7 @@ def questions(record: Record) -> list[str]:
 
 
 def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
-    """Those for which some tool is expected. Where any call is right, there is no right tool to
-    find."""
+    """Those that expect some tool. Where any call is right, there is no right tool to find."""
     tool_queries = []
     for record in records:
         expected: list[dict[str, int]] = []  # by question: its tools, each with its first turn

@@ -26,8 +26,7 @@ class Dialog(NamedTuple):
 
 
 class DialogCalls(NamedTuple):
-    """The tools expected and those called, in order, one list per step; and whether each step was
-    right."""
+    """By step: the names of the tools expected and called, and whether it was right."""
 
     expected: list[list[str]]
     called: list[list[str]]
