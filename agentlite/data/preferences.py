@@ -48,7 +48,7 @@ class RecordedPreference(NamedTuple):
         return replace(self.record, messages=(*self.record.messages[:-1], self.rejected), gold={})
 
 
-def single_preferences(raw: Raw) -> list[Raw]:
+def split_preferences(raw: Raw) -> list[Raw]:
     """A row, or where several texts are rejected in it, one for each of them."""
     texts = raw.value.get("rejected_response") if isinstance(raw.value, Mapping) else None
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):

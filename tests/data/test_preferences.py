@@ -9,7 +9,7 @@ from support.chain_rows import SYNTAXES, ChainStep
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message
 from agentlite.data.formats.raw_rows import Raw
-from agentlite.data.preferences import RecordedPreference, read_preference, single_preferences
+from agentlite.data.preferences import RecordedPreference, read_preference, split_preferences
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
@@ -131,7 +131,7 @@ def test_a_rejected_call_may_be_wrong_in_every_way_and_a_chosen_one_may_not() ->
 
 def test_several_rejected_answers_are_several_pairs() -> None:
     row = {"messages": [*BEFORE, USER, spoken(CHOSEN)], "rejected_response": ["No.", "Perhaps."]}
-    preferences = [only(single.row) for single in single_preferences(Raw("", b"", row))]
+    preferences = [only(single.row) for single in split_preferences(Raw("", b"", row))]
     assert [one.rejected.content for one in preferences] == ["No.", "Perhaps."]
     assert [one.turn for one in preferences] == [3, 3]
 

@@ -15,7 +15,7 @@ from agentlite.data.curation.duplicates import leaks
 from agentlite.data.curation.pii import mask_personal
 from agentlite.data.curation.traits import traits
 from agentlite.data.formats.raw_rows import files_of, read_raw
-from agentlite.data.preferences import RecordedPreference, read_preference, single_preferences
+from agentlite.data.preferences import RecordedPreference, read_preference, split_preferences
 from agentlite.data.rejects import Reject, reject_of, reject_row, report
 from agentlite.rendering import Mixture, check_reading, mixture_of, prompt_at, render
 from agentlite.rendering.protocol import without_thoughts
@@ -105,7 +105,7 @@ def _read_pairs(
     pairs: dict[tuple[str, int, str], PreferencePair] = {}
     rejects, row_count = [], 0
     for file, raw in ((name, raw) for name in files for raw in read_raw(name, BytesIO())):
-        singles = single_preferences(raw)
+        singles = split_preferences(raw)
         row_count += len(singles)
         for number, single in enumerate(singles, 1):
             try:
