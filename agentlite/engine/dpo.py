@@ -201,10 +201,10 @@ def orpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
     p / (1 - p) (arXiv 2403.07691). The loss of ORPO has the SFT loss beside it: sft_weight.
     """
 
-    def log_odds(log_probability: Any) -> Any:
-        log_probability = log_probability.float().clamp(max=-1e-6)  # a probability of 1 has no odds
+    def log_odds(logprob: Any) -> Any:
+        logprob = logprob.float().clamp(max=-1e-6)  # a probability of 1 has no odds
         # log p - log(1 - p), where expm1 keeps the digits of 1 - p for a p close to 1
-        return log_probability - (-log_probability.expm1()).log()
+        return logprob - (-logprob.expm1()).log()
 
     return -settings.beta * torch.nn.functional.logsigmoid(log_odds(chosen) - log_odds(rejected))
 

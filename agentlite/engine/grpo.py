@@ -298,8 +298,8 @@ def answer_row(prompt: Sequence[int], answer: local_sampler.Sample, reward: Rewa
 def surprisal(rows: Sequence[LearnedRow]) -> float:
     """The mean of -log p of the tokens that were sampled, in nats."""
     pairs = [pair for row in rows for pair in zip(row.log_probabilities, row.mask, strict=True)]
-    logs = [log for log, is_sampled in pairs if is_sampled]
-    return -sum(logs) / len(logs)
+    logprobs = [logprob for logprob, is_sampled in pairs if is_sampled]
+    return -sum(logprobs) / len(logprobs)
 
 
 def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> list[float]:
@@ -319,9 +319,9 @@ def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> 
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=count + 1).logits[0, :-1]
             logits = logits.float() / (temperature or 1.0)
             losses = torch.nn.functional.cross_entropy(logits, ids[0, -count:], reduction="none")
-        logs = torch.tensor(row.log_probabilities[-count:], device=losses.device)
+        logprobs = torch.tensor(row.log_probabilities[-count:], device=losses.device)
         is_sampled = torch.tensor(row.mask[-count:], device=losses.device) == 1
-        gaps += (logs + losses).abs()[is_sampled].tolist()  # a loss is -log p
+        gaps += (logprobs + losses).abs()[is_sampled].tolist()  # a loss is -log p
     return sorted(gaps)
 
 

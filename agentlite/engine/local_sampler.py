@@ -98,16 +98,16 @@ def sample(
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
-    numbers = [(index, n) for index, r in enumerate(requests) for n in range(len(r.seeds))]
+    keys = [(index, n) for index, r in enumerate(requests) for n in range(len(r.seeds))]
     ends = ends_of(loaded.model, decoding.turn_end)
-    start, samples, size = 0, list[Sample](), len(numbers)
-    if numbers and not _shares_rows(loaded.model):
+    start, samples, size = 0, list[Sample](), len(keys)
+    if keys and not _shares_rows(loaded.model):
         fewest = min(len(request.seeds) for request in requests)
         longest = max(len(request.prompt) for request in requests)
         size = max(min_rows, _rows_at_once(loaded, longest, decoding.max_new_tokens, fewest))
     size = min(size, _fitting_sizes.get(loaded.model, size))  # what did not fit is not tried again
-    while start < len(numbers):
-        answers = [_Answer(index, n, requests[index]) for index, n in numbers[start : start + size]]
+    while start < len(keys):
+        answers = [_Answer(index, n, requests[index]) for index, n in keys[start : start + size]]
         try:
             with _in_eval_mode(loaded.model):
                 _draw(loaded, answers, decoding, ends, goes_on)
@@ -123,9 +123,9 @@ def sample(
             size = _fitting_sizes[loaded.model] = len(answers) // 2
             answers = []
         for answer in answers:
-            stops, logs = answer.request.stops, answer.log_probabilities
-            position = (answer.index, answer.sample)
-            samples.append(make_sample(loaded.tokenizer, answer.ids, ends, stops, position, logs))
+            stops, logprobs = answer.request.stops, answer.log_probabilities
+            key = (answer.index, answer.sample)
+            samples.append(make_sample(loaded.tokenizer, answer.ids, ends, stops, key, logprobs))
         start += len(answers)
         if not answers:
             free_memory()  # outside the except clause: the traceback held the tensors of the batch
@@ -180,10 +180,10 @@ def _draw(
         extended = [answer for row in active for answer in row]
         uniform = torch.tensor([answer.random.random() for answer in extended], dtype=torch.float64)
         tokens, probabilities = choose_tokens(torch.cat(list(logits)), uniform, decoding)
-        logs = probabilities.gather(-1, tokens[:, None])[:, 0].log()
-        for answer, token, log in zip(extended, tokens.tolist(), logs.tolist(), strict=True):
+        logprobs = probabilities.gather(-1, tokens[:, None])[:, 0].log().tolist()
+        for answer, token, logprob in zip(extended, tokens.tolist(), logprobs, strict=True):
             answer.ids.append(token)
-            answer.log_probabilities.append(log)
+            answer.log_probabilities.append(logprob)
         active = [
             [
                 a
@@ -289,14 +289,14 @@ def make_sample(
     ids: Sequence[int],
     ends: set[int],
     stops: tuple[str, ...],
-    numbers: tuple[int, int],
+    key: tuple[int, int],
     log_probabilities: Sequence[float] = (),
 ) -> Sample:
     """Sampled ids as text, and how it ended. Text after a stop string is cut off.
 
-    `numbers`: that of the prompt and that of the sample.
+    `key`: the number of the prompt and that of the sample.
     """
-    logs = tuple(log_probabilities)
+    logprobs = tuple(log_probabilities)
     has_end = bool(ids) and ids[-1] in ends
     text = decode(tokenizer, ids[:-1] if has_end else ids)
     if stopped_text := until_stop(decode(tokenizer, ids), stops):  # the end may be a stop as well
@@ -305,8 +305,8 @@ def make_sample(
         length = next(
             n for n in range(1, len(ids) + 1) if until_stop(decode(tokenizer, ids[:n]), stops)
         )
-        return Sample(*numbers, list(ids[:length]), stopped_text, "stop", logs[:length])
-    return Sample(*numbers, list(ids), text, "turn" if has_end else "cut", logs)
+        return Sample(*key, list(ids[:length]), stopped_text, "stop", logprobs[:length])
+    return Sample(*key, list(ids), text, "turn" if has_end else "cut", logprobs)
 
 
 def plan_batches(lengths: Sequence[int], size: int) -> list[list[int]]:

@@ -121,10 +121,10 @@ def whiten(experience: Sequence[Experience], settings: GrpoSettings) -> list[Lea
         rewards = token_rewards(answer, settings.beta)
         estimates = estimate_advantages(rewards, answer.values, settings.gae_lambda)
         rows.append(LearnedAnswer(answer, *estimates))
-    advantages = [value for row in rows if row.is_learned for value in row.advantages]
+    learned_advantages = [value for row in rows if row.is_learned for value in row.advantages]
     # of no token: all zeros, which are not looked at
-    tensor = torch.tensor(advantages or [0.0], dtype=torch.float64)
-    mean, deviation = float(tensor.mean()), float(tensor.std(correction=0))
+    advantages = torch.tensor(learned_advantages or [0.0], dtype=torch.float64)
+    mean, deviation = float(advantages.mean()), float(advantages.std(correction=0))
     return [
         row._replace(advantages=[(value - mean) / (deviation + 1e-8) for value in row.advantages])
         for row in rows
@@ -205,15 +205,15 @@ def read_tokens(
     states, targets, _ = trained_states(model, inputs, labels)
     head = head_of(model)
 
-    def chunk_logs(states: Any, targets: Any) -> Any:
-        logs = (head(states).float() / (temperature or 1.0)).log_softmax(-1)
-        return logs.gather(-1, targets[:, None])[:, 0]
+    def chunk_logprobs(states: Any, targets: Any) -> Any:
+        logprobs = (head(states).float() / (temperature or 1.0)).log_softmax(-1)
+        return logprobs.gather(-1, targets[:, None])[:, 0]
 
     # a zero that hangs on the model: without trained tokens there is still a gradient, of zeros
     zero = states.sum(dtype=torch.float32)[None] * 0.0
     # `zero[:0]` gives `cat` something to return where there is no chunk at all
-    logs = torch.cat([zero[:0], *in_chunks(chunk_logs, states, targets)])
-    return logs + zero, getattr(model, HEAD)(states.float())[:, 0]
+    logprobs = torch.cat([zero[:0], *in_chunks(chunk_logprobs, states, targets)])
+    return logprobs + zero, getattr(model, HEAD)(states.float())[:, 0]
 
 
 def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
@@ -315,11 +315,11 @@ class _Rounds:
         # each is (tokens of all answers,), end to end: a list for each answer
         by_row = ([t.tolist() for t in each.split(counts)] for each in (old, reference, values))
         experience = []
-        for row, *token_values in zip(rows, *by_row, strict=True):
+        for row, *columns in zip(rows, *by_row, strict=True):
             parts = {name: float(value) for name, value in (row.reward or {}).items()}
             weighted_parts = (weight * parts[name] for name, weight in self.task.weights.items())
             reward = None if row.reward is None else sum(weighted_parts)
-            experience.append(Experience([*row.prompt], [*row.ids], reward, parts, *token_values))
+            experience.append(Experience([*row.prompt], [*row.ids], reward, parts, *columns))
         return experience
 
     def _log(self, metrics: Any) -> None:
@@ -348,7 +348,7 @@ def round_order(settings: GrpoSettings, start: int) -> list[int]:
     """Indices of the answers of a round: each pass shuffled, from the seed and its first step."""
     order: list[int] = []
     for epoch in range(settings.ppo_epochs):
-        answers = list(range(settings.rollouts))
-        random.Random(f"{settings.seed} {start} {epoch}").shuffle(answers)
-        order += answers
+        indices = list(range(settings.rollouts))
+        random.Random(f"{settings.seed} {start} {epoch}").shuffle(indices)
+        order += indices
     return order

@@ -90,8 +90,8 @@ def rollout_answers(
         requests.append(SampleRequest(ids, seeds, stops))
     for answer in sample(requests, decoding):
         index, ids = groups[answer.prompt][answer.sample], tuple(answer.ids)
-        logs = answer.log_probabilities
-        yield RolloutAnswer(index, answer.text, answer.ended, len(ids), ids, logs)
+        logprobs = answer.log_probabilities
+        yield RolloutAnswer(index, answer.text, answer.ended, len(ids), ids, logprobs)
 
 
 def remote_rollout_answers(

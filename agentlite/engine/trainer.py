@@ -110,9 +110,9 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
         )
         # lengths 9 8 5 5 2 1, two rows a batch: 9 8 | 5 5 | 2 1, and these in any order
         starts = range(0, len(segment), plan.batch_size)
-        like_batches = [segment[start : start + plan.batch_size] for start in starts]
-        generator.shuffle(like_batches)
-        batches += like_batches
+        segment_batches = [segment[start : start + plan.batch_size] for start in starts]
+        generator.shuffle(segment_batches)
+        batches += segment_batches
     longest = max(
         range(len(batches)), key=lambda index: max(lengths[row] for row in batches[index])
     )

@@ -28,7 +28,7 @@ def sample(
     from vllm import SamplingParams
 
     ends = ends_of(loaded.model, decoding.turn_end)
-    numbered = [
+    numbered_seeds = [
         (index, number, seed, request)
         for index, request in enumerate(requests)
         for number, seed in enumerate(request.seeds)
@@ -45,20 +45,20 @@ def sample(
             skip_special_tokens=False,  # a stop string may be a special token
             logprobs=0,  # of the drawn token alone
         )
-        for _, _, seed, request in numbered
+        for _, _, seed, request in numbered_seeds
     ]
-    prompts = [{"prompt_token_ids": list(request.prompt)} for *_, request in numbered]
+    prompts = [{"prompt_token_ids": list(request.prompt)} for *_, request in numbered_seeds]
     with _adapter_arguments(llm, loaded.model) as adapter_arguments:
         outputs = llm.generate(prompts, parameters, use_tqdm=False, **adapter_arguments)
         if adapter_arguments and llm.llm_engine.vllm_config.model_config.enable_sleep_mode:
             llm.sleep(1)  # the next call wakes it
     samples = []
-    for (index, number, _, request), output in zip(numbered, outputs, strict=True):
+    for (index, number, _, request), output in zip(numbered_seeds, outputs, strict=True):
         ids = list(output.outputs[0].token_ids)
         tokens = zip(ids, output.outputs[0].logprobs, strict=True)
-        logs = [by_token[token].logprob for token, by_token in tokens]
+        logprobs = [by_token[token].logprob for token, by_token in tokens]
         samples.append(
-            make_sample(loaded.tokenizer, ids, ends, request.stops, (index, number), logs)
+            make_sample(loaded.tokenizer, ids, ends, request.stops, (index, number), logprobs)
         )
     return samples
 

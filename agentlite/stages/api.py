@@ -17,7 +17,7 @@ from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
 from agentlite.engine import processes
-from agentlite.engine.planning.choose import CHOSEN_KEYS, auto_settings, keys_set
+from agentlite.engine.planning.choose import CHOSEN_KEYS, auto_settings, fixed_keys
 from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB
@@ -135,8 +135,8 @@ def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Mach
     from_plan = _plan_origins(target)
     if "batch_size" in from_plan:  # as in the plan of a trainer, which has all of it
         return from_plan
-    fixed_keys = keys_set(resolved)
-    stored = {key: value for key, (value, _) in from_plan.items() if key not in fixed_keys}
+    fixed = fixed_keys(resolved)
+    stored = {key: value for key, (value, _) in from_plan.items() if key not in fixed}
     settings, profile = replace(settings, **stored), AUTO
     try:
         shape = _shape(settings, target.run)
@@ -146,8 +146,8 @@ def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Mach
         values = resolve.profile_section(profile, command)
     else:
         longest, in_4bit = _longest_and_4bit(settings, target.run)
-        fixed_keys |= from_plan.keys()
-        values, reason = auto_settings(settings, fixed_keys, shape, machine, longest, in_4bit)
+        fixed |= from_plan.keys()
+        values, reason = auto_settings(settings, fixed, shape, machine, longest, in_4bit)
     notice(f"profile {profile}: {reason.rstrip('.')}; --profile chooses another")
     origin = f"profile {profile} ({reason})"
     return {**{key: (value, origin) for key, value in values.items()}, **from_plan}

@@ -25,7 +25,7 @@ from agentlite.config.pipeline import TRAINERS
 from agentlite.config.torch_builds import install_command
 from agentlite.core.console import print_table, redact
 from agentlite.core.errors import adapt_pip_command
-from agentlite.engine.planning.choose import auto_settings, keys_set
+from agentlite.engine.planning.choose import auto_settings, fixed_keys
 from agentlite.engine.planning.estimate import estimate
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
@@ -197,7 +197,7 @@ def trains(facts: Facts) -> Iterator[Finding]:
     for name in sorted(shapes, key=lambda name: -shapes[name].parameters):
         settings = resolved.settings
         if machine.gpu:
-            by_memory = auto_settings(settings, keys_set(resolved), shapes[name], machine)
+            by_memory = auto_settings(settings, fixed_keys(resolved), shapes[name], machine)
             settings = replace(settings, **by_memory.values)
         planned = estimate(settings, shapes[name], machine)
         if planned.fits:

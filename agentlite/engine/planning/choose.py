@@ -37,7 +37,7 @@ class FittingRows(Struct, frozen=True):
     paste: str
 
 
-def keys_set(resolved: Resolved) -> set[str]:
+def fixed_keys(resolved: Resolved) -> set[str]:
     """Those of `CHOSEN_KEYS` that the user or an earlier stage has set."""
     return {key for key in CHOSEN_KEYS if key in resolved.origin and resolved.was_set(key)}
 

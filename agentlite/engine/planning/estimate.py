@@ -18,11 +18,11 @@ from agentlite.engine.planning.memory import (
     SMALL_CARD,
     Load,
     Memory,
-    cached_columns,
     fixed_bytes,
     fixed_terms,
     host_bytes,
     memory,
+    row_columns,
     rows_at_once,
     vllm_total,
 )
@@ -180,11 +180,11 @@ def _with_cache(load: Load, prompts: int, answers: int, new_tokens: int, rows: i
         # Answers to a prompt stand side by side, and a batch may begin and end amid them: 18 of 64
         # answers to 16 prompts may be the last of one, all of four others and the first of a sixth.
         prompts = min(prompts, batch * prompts // answers + 2, batch)
-        row_columns = cached_columns(prompt, new_tokens)
+        answer_columns = row_columns(prompt, new_tokens)
     else:
-        row_columns = min(load.length, new_tokens)
+        answer_columns = min(load.length, new_tokens)
     tokens = prompts * prompt
-    columns = tokens + batch * row_columns
+    columns = tokens + batch * answer_columns
     return load._replace(sampled_answers=batch, prompt_tokens=tokens, cached_columns=columns)
 
 

@@ -81,7 +81,7 @@ def machine_of(profile: str, fit: str = "") -> Machine:
         return machine_with_memory(CARDS[profile].memory)
     card = None if profile == CPU else gpu_profiles.find_gpu()
     if not card:
-        return Machine(False, CARDS["cpu"], _host_bytes())
+        return Machine(False, CARDS["cpu"], _host_memory())
     return Machine(True, speed_of(card.name, card.total), card.free * GIB, card.name, card.bf16)
 
 
@@ -110,7 +110,7 @@ def gigabytes(text: str) -> float:
     return float(match[1])
 
 
-def _host_bytes() -> float:
+def _host_memory() -> float:
     """The memory of the machine, or as much of it as a container may have."""
     physical = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     limit = LIMIT_FILE.read_text(encoding="ascii").strip() if LIMIT_FILE.exists() else ""

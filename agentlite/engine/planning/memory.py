@@ -252,7 +252,7 @@ def fits(total: float, capacity: float, margin: float = MARGIN) -> bool:
     return total * (1 + margin) <= capacity
 
 
-def cached_columns(prompt: int, new_tokens: int) -> int:
+def row_columns(prompt: int, new_tokens: int) -> int:
     """Columns of the cache that a row of Unsloth's decoding takes when it takes most: those of its
     buffers; where they grow, before beside after.
     """
@@ -279,6 +279,6 @@ def rows_at_once(
     # two bytes a value; reading holds a prompt once for all its samples, extending a row for each
     limit = SHARE_IN_TRAINING * (card - fixed) if fixed else SAMPLING_SHARE * card
     prompt_bytes = 2 * prompt / samples * (shape.read_values + shape.keys_and_values)
-    columns = prompt / samples + cached_columns(prompt, new_tokens)
+    columns = prompt / samples + row_columns(prompt, new_tokens)
     row_bytes = 2 * columns * shape.keys_and_values
     return max(1, int(limit / max(prompt_bytes, row_bytes + DRAWN_LOGIT_BYTES * shape.vocab)))
