@@ -15,14 +15,14 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from agentlite.cli.main import COMMANDS, group  # noqa: E402  (of this checkout, whatever is installed)
-from agentlite.config import gpu_profiles  # noqa: E402  (the same)
+from agentlite.config import this_machine  # noqa: E402  (the same)
 from agentlite.config.pipeline import full_command  # noqa: E402  (the same)
 
 
 def page(name: str) -> str:
     """A heading, and what `agentlite NAME --help-all` prints."""
     with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):  # no agentlite.yaml
-        gpu_profiles.find_gpu.cache_clear()
+        this_machine.find_gpu.cache_clear()
         result = CliRunner(env={"CUDA_VISIBLE_DEVICES": "-1", "AGENTLITE_RUN": None}).invoke(
             group,
             [*full_command(name).split(), "--help-all"],
@@ -30,7 +30,7 @@ def page(name: str) -> str:
             terminal_width=100,
             catch_exceptions=False,
         )
-    gpu_profiles.find_gpu.cache_clear()
+    this_machine.find_gpu.cache_clear()
     command = f"agentlite {full_command(name)}"
     return f"# {command}\n\n```text\n$ {command} --help-all\n{result.output}```\n"
 

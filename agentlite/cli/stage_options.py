@@ -10,9 +10,9 @@ import click
 
 from agentlite.cli.options import IS_FULL, Command, Option, RunOptions
 from agentlite.config.fields import COMMON, NO_FLAG, REPEAT, File, Flag, Metavar, Name, Whole
-from agentlite.config.gpu_profiles import AUTO, ProfileName
 from agentlite.config.pipeline import MAKE_COMMANDS
 from agentlite.config.settings import fields
+from agentlite.config.this_machine import AUTO, ProfileName
 from agentlite.core.errors import GATE, UserError
 
 if TYPE_CHECKING:

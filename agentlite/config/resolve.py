@@ -20,8 +20,8 @@ from agentlite.config.fields import (
     metavar,
     without_marks,
 )
-from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.settings import COMMANDS, default, fields
+from agentlite.config.this_machine import AUTO, CPU, GPU, has_gpu
 from agentlite.core.console import SECRET_TEXT
 from agentlite.core.errors import UserError, suggest
 from agentlite.core.plain_words import utf8_text

@@ -3,7 +3,7 @@
 import sys
 from typing import NamedTuple
 
-from agentlite.config.gpu_profiles import Gpu, driver_version, find_gpu
+from agentlite.config.this_machine import Gpu, driver_version, find_gpu
 
 Version = tuple[int, ...]
 

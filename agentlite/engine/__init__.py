@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agentlite.config.gpu_profiles import SWITCHES, has_gpu, keep_private
 from agentlite.config.settings import Engine
+from agentlite.config.this_machine import SWITCHES, has_gpu, keep_private
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError, install_fix, require
 

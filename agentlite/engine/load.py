@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config.gpu_profiles import has_driver, has_gpu
 from agentlite.config.settings import (
     Attention,
     Engine,
@@ -19,6 +18,7 @@ from agentlite.config.settings import (
     RolloutSettings,
     TrainerSettings,
 )
+from agentlite.config.this_machine import has_driver, has_gpu
 from agentlite.core import console
 from agentlite.core.errors import MODEL, OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import disk_errors

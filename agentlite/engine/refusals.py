@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterable
 from itertools import chain
 
-from agentlite.config.gpu_profiles import find_gpu
 from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, TrainerSettings
+from agentlite.config.this_machine import find_gpu
 from agentlite.core import distributed
 from agentlite.core.errors import UserError, install_fix
 from agentlite.engine import processes

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.config import gpu_profiles, resolve
-from agentlite.config.gpu_profiles import AUTO, GPU
+from agentlite.config import resolve, this_machine
 from agentlite.config.pipeline import DEFAULT_MODEL
 from agentlite.config.resolve import Origins, Resolved, UserSettings
+from agentlite.config.this_machine import AUTO, GPU
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
@@ -141,7 +141,7 @@ def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Mach
     try:
         shape = _shape(settings, target.run)
     except UserError as error:
-        profile = gpu_profiles.profile_for(machine.capacity / GIB)
+        profile = this_machine.profile_for(machine.capacity / GIB)
         reason = f"{machine.capacity / GIB:.1f} GiB are free, and {error.problem}"
         values = resolve.profile_section(profile, command)
     else:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.config import gpu_profiles
+from agentlite.config import this_machine
 from agentlite.config.pipeline import DEFAULT_MODEL
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
 from agentlite.core import console
@@ -174,7 +174,7 @@ def protocol_model(model: str, *, behind_servers: bool = False) -> str:
     """
     if model != GOLD and not behind_servers:
         return model
-    return GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL
+    return GPU_MODEL if this_machine.has_gpu() else CPU_MODEL
 
 
 def actor_lineage(model: str, run: Path) -> list[str]:

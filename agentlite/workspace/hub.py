@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentlite.config.gpu_profiles import keep_private
+from agentlite.config.this_machine import keep_private
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, UserError
 from agentlite.core.row_files import disk_error

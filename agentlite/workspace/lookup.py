@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.config import pipeline
-from agentlite.config.gpu_profiles import AUTO
 from agentlite.config.resolve import UserSettings
 from agentlite.config.settings import default, option_words
+from agentlite.config.this_machine import AUTO
 from agentlite.core.console import redact
 from agentlite.core.errors import LOCKED, MODEL, OTHER_PLAN, USAGE, UserError, suggest
 from agentlite.core.openai_client import Endpoint

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from agentlite.config.gpu_profiles import SWITCHES, has_gpu
 from agentlite.config.resolve import plain_defaults
+from agentlite.config.this_machine import SWITCHES, has_gpu
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import LOCKED, UserError

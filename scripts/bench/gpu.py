@@ -31,8 +31,8 @@ sys.path.insert(0, str(ROOT))  # a plain checkout, where nothing has been instal
 
 from common import make_parser  # noqa: E402
 
-from agentlite.config.gpu_profiles import has_gpu  # noqa: E402
 from agentlite.config.settings import COMMANDS  # noqa: E402
+from agentlite.config.this_machine import has_gpu  # noqa: E402
 from agentlite.core import console  # noqa: E402
 from agentlite.core.row_files import write_json  # noqa: E402
 from agentlite.engine.planning.estimate import RowLengths, load_of, operations, plan  # noqa: E402

@@ -11,9 +11,9 @@ from support.samples import ROOT
 
 from agentlite.cli.commands import doctor as checks
 from agentlite.cli.commands.doctor import Facts
-from agentlite.config import gpu_profiles
+from agentlite.config import this_machine
 
-CARD = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
+CARD = this_machine.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
 BARE = Facts(Path("runs/default"), None, None)
 
 

@@ -14,7 +14,7 @@ import agentlite
 from agentlite.cli.main import group
 from agentlite.cli.next_step import NextStep, next_steps, with_next_command, workspace
 from agentlite.cli.run_listing import inventory
-from agentlite.config import gpu_profiles
+from agentlite.config import this_machine
 from agentlite.config.resolve import UserSettings, plain_settings, resolve
 from agentlite.core.errors import UserError
 from agentlite.workspace import lookup
@@ -29,7 +29,7 @@ RUN = Path("runs/default")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AGENTLITE_RUN", raising=False)
-    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: None)
+    monkeypatch.setattr(this_machine, "find_gpu", lambda: None)
     return tmp_path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.examples import sample
 
-from agentlite.config import gpu_profiles, resolve
+from agentlite.config import resolve, this_machine
 from agentlite.config.resolve import UserSettings, parse_weights
 from agentlite.config.settings import (
     COMMANDS,
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(resolve, "config_folder", lambda: profiles)
-    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: None)
+    monkeypatch.setattr(this_machine, "find_gpu", lambda: None)
     return tmp_path / "here"
 
 

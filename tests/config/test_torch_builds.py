@@ -6,7 +6,7 @@ import pytest
 from support.examples import sample
 from support.samples import ROOT
 
-from agentlite.config.gpu_profiles import Gpu
+from agentlite.config.this_machine import Gpu
 from agentlite.config.torch_builds import BUILDS, XFORMERS, NoBuild, build_for, version_numbers
 
 CARDS = {

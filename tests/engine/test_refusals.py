@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentlite.config.gpu_profiles import Gpu
 from agentlite.config.settings import GrpoSettings, SftSettings
+from agentlite.config.this_machine import Gpu
 from agentlite.core.errors import UserError
 from agentlite.engine import load, refusals
 from agentlite.workspace.lookup import Source

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import agentlite
-from agentlite.config import gpu_profiles
+from agentlite.config import this_machine
 from agentlite.core.errors import UserError
 from agentlite.stages import api
 
@@ -18,7 +18,7 @@ from agentlite.stages import api
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: gpu_profiles.Gpu("Tesla T4", 15, 13, 7.5))
+    monkeypatch.setattr(this_machine, "find_gpu", lambda: this_machine.Gpu("Tesla T4", 15, 13, 7.5))
 
 
 @pytest.mark.parametrize("listed", [False, True])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentlite.config import gpu_profiles
+from agentlite.config import this_machine
 from agentlite.config.resolve import UserSettings, plan_settings, resolve
 from agentlite.core.row_files import write_json
 from agentlite.engine.planning.estimate import RowLengths, plan
@@ -29,8 +29,8 @@ def free(monkeypatch: pytest.MonkeyPatch):
     """Sets the GB that are free on a card of 24."""
 
     def set_free(gib: float) -> None:
-        card = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, gib)
-        monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: card)
+        card = this_machine.Gpu("NVIDIA GeForce RTX 4090", 24.0, gib)
+        monkeypatch.setattr(this_machine, "find_gpu", lambda: card)
 
     set_free(23.5)
     return set_free
@@ -87,8 +87,8 @@ CARDS = [
 def test_any_card_of_the_driver_gets_settings_that_fit_and_keep_a_step(
     command, name, gib, capability, tmp_path, monkeypatch
 ):
-    card = gpu_profiles.Gpu(name, gib, 0.97 * gib, capability)
-    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: card)
+    card = this_machine.Gpu(name, gib, 0.97 * gib, capability)
+    monkeypatch.setattr(this_machine, "find_gpu", lambda: card)
     small = "Qwen/Qwen2.5-1.5B-Instruct"
     found = settled(command, tmp_path, model=(small,) if command == "eval" else small)
     settings, origin = found.settings, found.origin["load_in_4bit"]

@@ -21,7 +21,7 @@ from support.processes import TIMEOUT, environment, run
 from support.simulated_card import FOLDER, environment_with
 from support.warm_python import LOADERS
 
-from agentlite.config.gpu_profiles import has_gpu
+from agentlite.config.this_machine import has_gpu
 from agentlite.engine import load_libraries
 
 PACKAGES = ("bitsandbytes", "triton")

@@ -19,9 +19,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlite.cli.options import Command, RunOptions
-from agentlite.config import gpu_profiles, resolve
-from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
+from agentlite.config import resolve, this_machine
 from agentlite.config.pipeline import TRAINERS
+from agentlite.config.this_machine import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
 from agentlite.config.torch_builds import install_command
 from agentlite.core.console import print_table, redact
 from agentlite.core.errors import adapt_pip_command
@@ -48,13 +48,13 @@ class Facts(NamedTuple):
     """`driver`: the version, "" where nvidia-smi is there and fails, None without one."""
 
     run: Path
-    card: gpu_profiles.Gpu | None
+    card: this_machine.Gpu | None
     driver: str | None
 
 
 def findings(run: Path) -> list[Finding]:
     """`run`: the workspace, whose disk counts. A check that fails is a finding itself."""
-    facts = Facts(run, gpu_profiles.find_gpu(), gpu_profiles.driver_version())
+    facts = Facts(run, this_machine.find_gpu(), this_machine.driver_version())
     results: list[Finding] = []
     for check in CHECKS:
         try:

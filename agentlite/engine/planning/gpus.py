@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.config import gpu_profiles
-from agentlite.config.gpu_profiles import CPU, PROFILES
+from agentlite.config import this_machine
+from agentlite.config.this_machine import CPU, PROFILES
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.memory import GIB
 
@@ -79,7 +79,7 @@ def machine_of(profile: str, fit: str = "") -> Machine:
         return machine_with_memory(gigabytes(fit))
     if profile in PROFILES:
         return machine_with_memory(CARDS[profile].memory)
-    card = None if profile == CPU else gpu_profiles.find_gpu()
+    card = None if profile == CPU else this_machine.find_gpu()
     if not card:
         return Machine(False, CARDS["cpu"], _host_memory())
     return Machine(True, speed_of(card.name, card.total), card.free * GIB, card.name, card.bf16)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.config import gpu_profiles
+from agentlite.config import this_machine
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, PrepSettings
 from agentlite.core import console
 from agentlite.core.conditions import parse_keep, refuse_unknown
@@ -137,7 +137,7 @@ def _make_job(
     settings: PrepSettings, candidates: Mapping[str, Path], target: RunTarget, stdin: Stdin
 ) -> Job:
     """The job with the plan of its folder: the settings, and a digest of each input."""
-    name = settings.model or (GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL)
+    name = settings.model or (GPU_MODEL if this_machine.has_gpu() else CPU_MODEL)
     model = find_model(name, target.run, target.old_plan)
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)

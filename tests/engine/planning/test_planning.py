@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.config import gpu_profiles, resolve
+from agentlite.config import resolve, this_machine
 from agentlite.config.settings import COMMANDS as SETTINGS
 from agentlite.engine.planning.choose import find_fitting_rows
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
@@ -204,7 +204,7 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     from agentlite.engine.planning.choose import dry_run_memory
 
-    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: gpu_profiles.Gpu("RTX 3060", 12.0, 12.0))
+    monkeypatch.setattr(this_machine, "find_gpu", lambda: this_machine.Gpu("RTX 3060", 12.0, 12.0))
     told = dry_run_memory(
         "sft", settings_of("sft", batch_size=64), "Qwen/Qwen2.5-7B-Instruct", 2000
     )
@@ -214,7 +214,7 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     assert small["fits"] and not capsys.readouterr().err
 
 
-@pytest.mark.parametrize("profile", sorted(gpu_profiles.PROFILES))
+@pytest.mark.parametrize("profile", sorted(this_machine.PROFILES))
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "pairs", "eval"])
 def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
     settings = resolve.resolve(command, resolve.UserSettings(profile=profile)).settings

@@ -1,4 +1,4 @@
-"""agentlite.config.gpu_profiles: what nvidia-smi says of a card, and the profile for its memory."""
+"""agentlite.config.this_machine: what nvidia-smi says of a card, and the profile for its memory."""
 
 import os
 import subprocess
@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from agentlite.config.gpu_profiles import PRIVATE, PROFILES, keep_private, profile_for
 from agentlite.config.resolve import profile_section
 from agentlite.config.settings import COMMANDS
+from agentlite.config.this_machine import PRIVATE, PROFILES, keep_private, profile_for
 
 
 def test_the_profile_is_the_largest_that_the_free_memory_is_enough_for():
