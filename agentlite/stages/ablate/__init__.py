@@ -229,9 +229,9 @@ def run_command(words: Sequence[str], signals: Sequence[int]) -> UserError | Non
             process.kill()
             raise
         stdout.seek(0)
-        answer = None
+        output = None
         with contextlib.suppress(ValueError):
-            answer = json.load(stdout)
+            output = json.load(stdout)
     if signals:
         raise Stopped(signals[0])
     code = process.returncode
@@ -240,7 +240,7 @@ def run_command(words: Sequence[str], signals: Sequence[int]) -> UserError | Non
     problem, fix = f"ended with exit code {code}", ""
     if code == -signal.SIGKILL:
         problem = "killed by SIGKILL: out of memory?"
-    if isinstance(answer, dict) and (error := answer.get("error")):
+    if isinstance(output, dict) and (error := output.get("error")):
         location = f"{error['location']}: " if error["location"] else ""
         problem, fix = " ".join(f"{location}{error['problem']}".split()), error["fix"]
     return UserError(problem, fix, exit_code=max(code, 1))  # of a process that was killed: -9

@@ -142,14 +142,14 @@ class Ablation(NamedTuple):
         self, command: str, out: str, options: Sequence[str], sets: Mapping[str, Any]
     ) -> list[str]:
         """A command with what the user gave for all stages, then with what a cell `sets`."""
-        given = self.target.user_settings
+        user_settings = self.target.user_settings
         # JSON is YAML
         cell_sets = (f"{name}={json.dumps(v, ensure_ascii=False)}" for name, v in sets.items())
         return [
             *(command, "--run", str(self.target.folder), "--out", out, *options),
-            *(word for file in given.files for word in ("--config", file)),
-            *(word for text in (*given.sets, *cell_sets) for word in ("--set", text)),
-            *("--profile", given.profile),
+            *(word for file in user_settings.files for word in ("--config", file)),
+            *(word for text in (*user_settings.sets, *cell_sets) for word in ("--set", text)),
+            *("--profile", user_settings.profile),
         ]
 
 
@@ -177,7 +177,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
     by = settings.by or grid.by or "dpo"
     if by not in TRAINERS:
         raise UserError(f"'{by}' trains no model.", suggest(by, TRAINERS), location=f"{path}, by")
-    given = target.user_settings._replace(flags={})
+    user_settings = target.user_settings._replace(flags={})
     # pairs too where the trainer learns from pairs
     commands = [by, PAIRS] if default(by, "data") == PAIRS else [by]
     # that which the trainer would start from, or pairs would sample
@@ -189,8 +189,8 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
     ablation = Ablation(
         msgspec.structs.replace(settings, model=model),
         by,
-        target._replace(user_settings=given),
-        {command: resolve.resolve(command, given).settings for command in (*commands, "eval")},
+        target._replace(user_settings=user_settings),
+        {c: resolve.resolve(c, user_settings).settings for c in (*commands, "eval")},
     )
     values = _grid_values(ablation, grid, path)
     cells = [ablation.cell(values, labels) for labels in itertools.product(*values.values())]
@@ -262,15 +262,15 @@ def _refuse_wrong_cells(ablation: Ablation, cells: Sequence[Cell], path: Path) -
     for cell in cells:
         location = f"{path}, cell {cell.name}"
         for command in ablation.commands:
-            sets = {
+            cell_layer = {
                 name.removeprefix(f"{command}."): (value, location)
                 for name, value in cell.sets.items()
                 if name.startswith(f"{command}.")
             }
             layers = resolve.read_layers(command, ablation.target.user_settings)
-            settings = resolve.merge_layers(command, layers, cell=sets).settings
+            settings = resolve.merge_layers(command, layers, cell=cell_layer).settings
             # which scores there are in an environment, its world says: the command refuses others
-            if "weights" in sets and not ablation.is_live(command):
+            if "weights" in cell_layer and not ablation.is_live(command):
                 functions = (*settings.rewards, *stored.get("rewards", ()))
                 names = {function.rpartition(":")[2] for function in functions}
                 names |= {JUDGE} if settings.judge or stored.get("judge") else set()

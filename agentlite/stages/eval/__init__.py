@@ -74,14 +74,14 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         )
         results = {
             name: run_stage(
-                model.plan,
-                model.target,
+                subject.plan,
+                subject.target,
                 evaluation.work(name),
                 next_command="",
                 works_when_done=True,
                 keep=["*.jsonl"],
             )
-            for name, model in evaluation.models.items()
+            for name, subject in evaluation.subjects.items()
         }
         folders = {name: Path(result.folder) for name, result in results.items()}
         if target.dry_run:
@@ -224,9 +224,9 @@ def _score_files(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
 
 def _compare(evaluation: LiveEvaluation | RecordedEvaluation, seed: int) -> list[Difference]:
     """Writes compare.json, of the models side by side; one alone has none beside it."""
-    if len(evaluation.models) < 2:
+    if len(evaluation.subjects) < 2:
         return []
-    folders = {name: model.target.folder for name, model in evaluation.models.items()}
+    folders = {name: subject.target.folder for name, subject in evaluation.subjects.items()}
     scores = {folder.name: evaluation.scores[name] for name, folder in folders.items()}
     comparison = compare(scores, seed)
     digests = {path.name: file_digest(path / evaluation.scored_file) for path in folders.values()}

@@ -24,7 +24,7 @@ from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import Source, find_model
 
 EVALUATED = "as evaluated"
-Answers = dict[Step, tuple[GreedyAnswer, Prediction]]  # each with how it is read and scored
+ScoredAnswers = dict[Step, tuple[GreedyAnswer, Prediction]]  # each with how it is read and scored
 
 
 def measure(
@@ -48,11 +48,11 @@ def measure(
         if model.plan.inputs.get("model") == source.digest and not evaluation.is_live
     ][-1:]  # of several, the last
     preps = [stage.folder for stage in stages if stage.plan.command == "prep"]
-    plans = [folder.plan.settings for folder in (*stages, *evaluated_models)]
+    stage_settings = [stage.plan.settings for stage in (*stages, *evaluated_models)]
     # a later stage overrules an earlier one, and the evaluation all of them
-    planned = {key: plan[key] for plan in plans for key in MODEL_SETTINGS if key in plan}
+    planned = {key: s[key] for s in stage_settings for key in MODEL_SETTINGS if key in s}
     settings = msgspec.convert({**planned, "limit": limit}, EvalSettings)
-    answers: dict[str, Answers] = {}
+    answers: dict[str, ScoredAnswers] = {}
     for form, path in {EVALUATED: None, **forms}.items():
         try:
             if not preps:
@@ -74,7 +74,7 @@ def _ask(
     cached: Path | None,
     form: Path | None,
     server: Path | None,
-) -> Answers:
+) -> ScoredAnswers:
     """The answers of a form, or of the model, whose `cached` ones are not asked for again."""
     if form and form.is_dir():  # as it is, whatever the adapter was trained on
         settings = replace(settings, load_in_4bit=False, load_in_8bit=False)
@@ -97,18 +97,18 @@ def _ask(
         replies = ask_model(questions._replace(prompts=missing), own_ends=bool(form))
     for answer in replies if missing else ():
         answers[answer.step] = replace(answer, prompt=keys[answer.step])
-    scored_answers: Answers = {}
+    scored_answers: ScoredAnswers = {}
     for step, prompt in fitting.items():
         protocol = mixture.protocols[prompt.protocol]
         scored_answers[step] = answers[step], to_prediction(prompt, answers[step], protocol)
     return scored_answers
 
 
-def _compare(answers: Mapping[str, Answers], is_quantized: bool) -> dict[str, Any]:
+def _compare(answers: Mapping[str, ScoredAnswers], is_quantized: bool) -> dict[str, Any]:
     """See `measure`. `is_quantized`: the model was evaluated on weights of 4 or 8 bits."""
     scores = {
-        form: {step: prediction.metrics for step, (_, prediction) in of_form.items()}
-        for form, of_form in answers.items()
+        form: {step: prediction.metrics for step, (_, prediction) in form_answers.items()}
+        for form, form_answers in answers.items()
     }
     model_answers, (_, *forms) = answers[EVALUATED], answers
     differences = differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)

@@ -50,18 +50,18 @@ class LiveEvaluation:
         env = settings.env if settings.env.startswith("mcp:") else Path(settings.env).name
         subfolder = slug(env, ASCII)[:LONGEST_NAME]
         self.scores: dict[str, Scores] = {}
-        self.models: dict[str, EvalSubject] = {}
+        self.subjects: dict[str, EvalSubject] = {}
         self.agents: dict[str, Agent] = {}
         for name in dict.fromkeys(settings.model or (DEFAULT_MODEL,)):
             agent_settings = rollout_settings(settings, model=name, num_samples=1, temperature=0.0)
             model_target = target._replace(subfolder=f"{subfolder}/{slug(name)}")
             source = find_actor(agent_settings, target.run, model_target.old_plan)
             agent = make_agent(agent_settings, source, target.run)
-            rollout_plan = resolve.plan_settings("rollout", agent_settings)
-            planned = {key: rollout_plan[key] for key in rollout_plan if key not in SAMPLE_SETTINGS}
+            planned = resolve.plan_settings("rollout", agent_settings)
+            planned = {key: v for key, v in planned.items() if key not in SAMPLE_SETTINGS}
             planned["protocol"] = agent.setup.protocol.name
             plan = Plan("eval", planned, agent.inputs, stage_folder.package_versions())
-            self.models[name], self.agents[name] = EvalSubject(name, plan, model_target), agent
+            self.subjects[name], self.agents[name] = EvalSubject(name, plan, model_target), agent
         self.scorer = RolloutScorer(agent.tasks, user_functions)  # all models have the same tasks
 
     def work(self, name: str) -> Work:

@@ -134,8 +134,8 @@ def pass_metrics(questions: Questions, name: str, path: Path) -> dict[str, Any]:
         outcomes[prompt.step] = [
             n in step_samples and _is_right(prompt, step_samples[n], protocol) for n in numbers
         ]
-    conditions = {"temperature": settings.temperature}
-    return {"passes": passes(outcomes, settings.seed), "passes_are": conditions}
+    sampling = {"temperature": settings.temperature}
+    return {"passes": passes(outcomes, settings.seed), "passes_are": sampling}
 
 
 def _is_right(prompt: Prompt, sample: Candidate, protocol: Protocol) -> bool:

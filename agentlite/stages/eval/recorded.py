@@ -15,8 +15,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.remote import RemoteRequest, judge_endpoint, replies
-from agentlite.rendering import mixture_of
-from agentlite.rendering import prompts_of as prompts_of
+from agentlite.rendering import mixture_of, prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheet
 from agentlite.scoring.judge.llm_judge import items_of
 from agentlite.scoring.metrics.dialogs import dialogs
@@ -59,7 +58,7 @@ class RecordedEvaluation:
         else:
             settings = structs.replace(settings, retrieve_by=default("eval", "retrieve_by"))
         self.settings, self.data = settings, data
-        self.models = {s.name: s for s in subjects.find_subjects(settings, data, target)}
+        self.subjects = {s.name: s for s in subjects.find_subjects(settings, data, target)}
         self.scores: dict[str, Scores] = {}
         self.target = target
         self.identity = probes.identity_of(settings, data.prep.settings)
@@ -71,10 +70,10 @@ class RecordedEvaluation:
         if any(
             (subject.source and not subject.source.endpoints)
             and (target.force or not (subject.target.folder / ANSWERS).exists())
-            for subject in self.models.values()
+            for subject in self.subjects.values()
         ):
             check_libraries(settings.engine)
-        self.learned = probes.count_learned(self.models.values(), data.records, target.run)
+        self.learned_before = probes.count_learned(self.subjects.values(), data.records, target.run)
 
     def _forecast(self, subject: subjects.EvalSubject) -> Figures:
         """What a model is asked, and the memory that it takes."""
@@ -88,7 +87,7 @@ class RecordedEvaluation:
 
     def work(self, name: str) -> Work:
         """Asks what was not asked yet, reads and scores every answer, and summarizes."""
-        settings, data, subject = self.settings, self.data, self.models[name]
+        settings, data, subject = self.settings, self.data, self.subjects[name]
         stage = yield self._forecast(subject) if self.target.dry_run else {}
         source = subject.source
         template = load_template((source or data.model).base)
@@ -119,12 +118,12 @@ class RecordedEvaluation:
                 "and count as wrong"
             )
         probe_figures = {
-            "learned_before": self.learned.get(name, UNSET),
+            "learned_before": self.learned_before.get(name, UNSET),
             "unanswered": unanswered or UNSET,
             **probes.judge_figures(settings, predictions, data.all_records, stage),
         }
         if source:
-            start = next(model.source for model in self.models.values() if model.source)
+            start = next(s.source for s in self.subjects.values() if s.source)
             probe_figures |= probes.pass_metrics(questions, name, stage.folder / probes.SAMPLES)
             probe_figures |= probes.forgetting_metrics(settings, start, source, mixture)
             probe_figures |= probes.identity_metrics(self.identity, answers, mixture, settings.seed)
@@ -152,18 +151,18 @@ class RecordedEvaluation:
         write_json(folder / "metrics.json", metrics)
         all_figures = {**metrics.metrics, **metrics.dialogs}
         means = {key: round(figure.mean, 4) for key, figure in all_figures.items() if figure}
-        files = [ANSWERS] if self.models[name].source else []
+        files = [ANSWERS] if self.subjects[name].source else []
         return [*files, self.scored_file, "dialogs.jsonl", "metrics.json"], {"steps": key, **means}
 
     def conclude(self) -> None:
         """Says and writes what can only be told when all models are evaluated."""
-        for name, counts in self.learned.items():
+        for name, counts in self.learned_before.items():
             for sentence in learned_before_sentences(name, counts):
                 console.notice(f"eval: {sentence.rstrip('.')}")
         if sheet := self.settings.sheet:
             answers = {}
-            for name, model in self.models.items():
-                predictions = [*read_predictions(model.target.folder / self.scored_file)]
+            for name, subject in self.subjects.items():
+                predictions = [*read_predictions(subject.target.folder / self.scored_file)]
                 answers[name] = items_of(predictions, self.data.all_records)
             write_sheet(answers, Path(sheet), self.settings.seed)
 
@@ -189,8 +188,8 @@ def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
     stage.reopen()
     stage.expect_rows(ANSWERS, count_rows(path) + len(missing.prompts))
     cached = f", {len(answers)} there already" if answers else ""
-    limit = f"answers of at most {settings.max_new_tokens} tokens"
-    console.notice(f"eval: {source.name}, {len(missing.prompts)} prompts{cached}, {limit}")
+    answer_limit = f"answers of at most {settings.max_new_tokens} tokens"
+    console.notice(f"eval: {source.name}, {len(missing.prompts)} prompts{cached}, {answer_limit}")
     fitting = missing.fitting
     with Appender(path) as file:
 

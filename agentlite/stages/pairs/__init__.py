@@ -43,22 +43,22 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
             settings.rewards, settings.reward_seconds, settings.reward_memory
         ) as user_functions,
     ):
-        folder = target.folder
+        candidates_folder = target.folder
         if settings.candidates:
-            folder = find_stage(settings.candidates, target.run)
-        user_functions |= judge_component(settings, folder)
+            candidates_folder = find_stage(settings.candidates, target.run)
+        user_functions |= judge_component(settings, candidates_folder)
         if not settings.candidates:
             plan, work = from_model(settings, target, user_functions)
-        elif target.folder.resolve() == folder.resolve():
+        elif target.folder.resolve() == candidates_folder.resolve():
             raise UserError(
                 "would write over the candidates' own folder.",
                 "Give another one: --out NAME.",
                 location="--out",
             )
-        elif is_rollout(folder):
-            plan, work = from_rollouts(settings, folder, user_functions)
+        elif is_rollout(candidates_folder):
+            plan, work = from_rollouts(settings, candidates_folder, user_functions)
         else:
-            plan, work = from_stored(settings, folder, user_functions)
+            plan, work = from_stored(settings, candidates_folder, user_functions)
         loads_model = not (settings.candidates or settings.endpoint)
         return run_stage(
             plan,

@@ -50,16 +50,16 @@ def take_preferences(settings: PairsSettings, target: lookup.RunTarget) -> looku
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
     prep_settings = prep.settings if prep else {}
-    held_out = [row_file(prep.folder, split) for split in ("dev", "test")] if prep else []
+    held_out_files = [row_file(prep.folder, split) for split in ("dev", "test")] if prep else []
     inputs = {name: file_digest(Path(name)) for name in files}
-    inputs |= {f"held out {path.stem}": file_digest(path) for path in held_out}
+    inputs |= {f"held out {path.stem}": file_digest(path) for path in held_out_files}
     inputs["model"] = source.digest
     plan = plan_of("pairs", settings, inputs, SETTINGS, protocol=mixture.name)
 
     def work() -> Work:
         with console.waiting("pairs: reading the preferences"):
             records, pairs, rejects, figures = _read_pairs(
-                files, held_out, prep_settings, mixture, template, settings.max_length
+                files, held_out_files, prep_settings, mixture, template, settings.max_length
             )
         stage = yield figures
         path = stage.folder / "rejects.jsonl"
@@ -91,7 +91,7 @@ def take_preferences(settings: PairsSettings, target: lookup.RunTarget) -> looku
 
 def _read_pairs(
     files: list[str],
-    held_out: list[Path],
+    held_out_files: list[Path],
     prep_settings: Mapping[str, Any],
     mixture: Mixture,
     template: Template,
@@ -127,8 +127,8 @@ def _read_pairs(
         record_id: traits(mask_personal(record)[0] if is_masked else record)
         for record_id, record in records.items()
     }
-    test_traits = [traits(from_row(row)) for path in held_out for row in read_rows(path)]
-    leaking = leaks(record_traits, test_traits)
+    held_out = [traits(from_row(row)) for path in held_out_files for row in read_rows(path)]
+    leaking = leaks(record_traits, held_out)
     kept_pairs = [pair for pair in pairs.values() if pair.record_id not in leaking]
     records = {key: record for key, record in records.items() if key not in leaking}
     codes = Counter(reject.code for reject in rejects)

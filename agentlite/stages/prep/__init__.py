@@ -43,7 +43,7 @@ from agentlite.workspace.input_files import file_digest, load_template
 from agentlite.workspace.lookup import Plan, Result, RunTarget, find_model
 
 Stdin = io.BufferedRandom | io.BytesIO  # a copy of it: it is hashed, and then read
-PROGRESS_ROWS = 50  # between two looks of the bar, which costs more than a row
+PROGRESS_ROWS = 50  # between two steps of the bar, which cost more than a row
 
 
 class Job(NamedTuple):
@@ -66,7 +66,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     stage_files = {check.stage_file(folder): folder for folder in folders}
     candidates = {file: folder for (file, is_sampled), folder in stage_files.items() if is_sampled}
     sources = (*settings.sources, *(file for file, _ in stage_files))
-    settings = check.check_settings(replace(settings, sources=sources), target.old_plan)
+    settings = check.expand_settings(replace(settings, sources=sources), target.old_plan)
     with tempfile.TemporaryFile() if "-" in settings.sources else io.BytesIO() as stdin:
         if "-" in settings.sources:
             with disk_errors(Path(tempfile.gettempdir())):

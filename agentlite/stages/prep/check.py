@@ -46,7 +46,7 @@ def stage_file(folder: Path) -> tuple[str, bool]:
     return str(finished_trajectories(folder)), False
 
 
-def check_settings(settings: PrepSettings, old_plan: Plan | None = None) -> PrepSettings:
+def expand_settings(settings: PrepSettings, old_plan: Plan | None = None) -> PrepSettings:
     """The settings with every file of rows by its own name. `old_plan`: of the stage that is
     carried on. Raises UserError for a mistake in them.
     """

@@ -193,12 +193,12 @@ def _replay(selection: Selection) -> None:
     buffer, settings = selection.buffer, selection.settings
     if buffer is None:
         return
-    candidates = (learnable_record(from_row(row), selection.context) for row in buffer_rows(buffer))
-    records = [record for record in candidates if record is not None]
-    test_records = [selection.kept[index] for index in selection.in_split("dev", "test")]
+    learnable = (learnable_record(from_row(row), selection.context) for row in buffer_rows(buffer))
+    records = [record for record in learnable if record is not None]
+    dev_and_test = [selection.kept[index] for index in selection.in_split("dev", "test")]
     leaks = duplicates.leaks(
         dict(enumerate(map(traits, records))),
-        [*selection.held_out, *test_records],
+        [*selection.held_out, *dev_and_test],
         threshold=settings.near,
     )
     train_count = len(selection.in_split("train"))

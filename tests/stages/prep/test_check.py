@@ -99,7 +99,7 @@ def test_a_mistake_in_a_setting_is_refused_before_a_row_is_read(changes, message
     (tmp_path / "rows.jsonl").write_bytes(b"{}\n")
     given = {"sources": (str(tmp_path / "rows.jsonl"),), **changes}
     with pytest.raises(UserError, match=message) as caught:
-        check.check_settings(PrepSettings(**given))
+        check.expand_settings(PrepSettings(**given))
     assert caught.value.exit_code == 2 and caught.value.fix
 
 
@@ -107,7 +107,7 @@ def test_sources_are_the_files_of_folders_and_the_categories_of_bfcl(tmp_path):
     for name in ("b.jsonl", "a.jsonl"):
         (tmp_path / name).write_bytes(b"{}\n")
     sources = ("bfcl:simple_python,multiple", str(tmp_path), "-")
-    settings = check.check_settings(PrepSettings(sources=sources))
+    settings = check.expand_settings(PrepSettings(sources=sources))
     files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
     assert settings.sources == ("bfcl:simple_python", "bfcl:multiple", *files, "-")
 
@@ -119,7 +119,7 @@ def test_a_source_that_is_only_named_in_an_option_is_refused(tmp_path, monkeypat
         Path(name).write_bytes(b"{}\n")
     value = {"mix": "general=chat.jsonl:0.1", "format": "chat.jsonl=openai"}[option]
     with pytest.raises(UserError, match="which is not read") as found:
-        check.check_settings(PrepSettings(sources=("data.jsonl",), **{option: (value,)}))
+        check.expand_settings(PrepSettings(sources=("data.jsonl",), **{option: (value,)}))
     assert "agentlite prep ... chat.jsonl" in found.value.fix
     assert found.value.location == f"--{option}"
 
@@ -153,7 +153,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 def inputs(folder: Path, files: dict[str, Path], **changes: Any) -> dict[str, str]:
     several = {name: (str(files[name]),) for name in ("sources", "tools", "holdout")}
     given = {**several, "model": "smollm2-135m", **changes}
-    settings = check.check_settings(PrepSettings(**given))
+    settings = check.expand_settings(PrepSettings(**given))
     return prep._make_job(settings, {}, RunTarget(folder, "prep"), io.BytesIO()).plan.inputs
 
 
