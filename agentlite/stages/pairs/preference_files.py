@@ -71,11 +71,11 @@ def take_preferences(settings: PairsSettings, target: lookup.RunTarget) -> looku
                 f"pairs: {figures['left_out'][LEAK]} pairs give away a dev or test record of "
                 f"{settings.data} ({LEAK}) and are left out"
             )
-        rows, count = figures["read"], len(rejects)
-        if exceeds_share(count, rows, settings.max_rejects, allowed=1) or not pairs:
-            share = -(-100 * count // max(1, rows)) / 100  # rounded up: what is named is enough
+        rows_read, count = figures["read"], len(rejects)
+        if exceeds_share(count, rows_read, settings.max_rejects, allowed=1) or not pairs:
+            share = -(-100 * count // max(1, rows_read)) / 100  # rounded up, to be enough
             raise UserError(
-                f"{count} of {rows} rows rejected, {len(pairs)} pairs left.",
+                f"{count} of {rows_read} rows rejected, {len(pairs)} pairs left.",
                 f"Correct the rows, or allow more: --max-rejects {share:.2f}."
                 if pairs
                 else "Correct the rows.",
@@ -103,10 +103,10 @@ def _read_pairs(
     """
     records: dict[str, Record] = {}
     pairs: dict[tuple[str, int, str], PreferencePair] = {}
-    rejects, row_count = [], 0
+    rejects, rows_read = [], 0
     for file, raw in ((name, raw) for name in files for raw in read_raw(name, BytesIO())):
         singles = split_preferences(raw)
-        row_count += len(singles)
+        rows_read += len(singles)
         for number, single in enumerate(singles, 1):
             try:
                 preference = read_preference(single.row, Path(file).name)
@@ -134,7 +134,7 @@ def _read_pairs(
     codes = Counter(reject.code for reject in rejects)
     left_out = len(pairs) - len(kept_pairs)
     figures = {
-        "read": row_count,
+        "read": rows_read,
         "rejected": len(rejects),
         **({"rejected_by_code": dict(codes.most_common())} if codes else {}),
         **({"left_out": {LEAK: left_out}} if left_out else {}),

@@ -123,7 +123,7 @@ def ranking_plan(
 
 
 def read_stored(folder: Path) -> StoredCandidates:
-    """Raises UserError where a stage has no candidates, or not the ones that were written."""
+    """The candidates of a stage. Raises UserError where it has none, or they are changed."""
     stage = lookup.read_stage(folder)
     # begun and not finished, and nobody is at it now
     is_unfinished = stage.plan and not stage.given_up and not lookup.is_finished(folder)

@@ -97,7 +97,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
     """Reads, checks and selects, and writes the rejects, but in a dry run."""
-    settings, rejects = job.context.settings, target.folder / "rejects.jsonl"
+    settings, rejects_file = job.context.settings, target.folder / "rejects.jsonl"
     keep = parse_keep(settings.keep)
     choices = {file: choose_candidates(stage, keep) for file, stage in job.candidates.items()}
     lines = partial(_lines, job, {file: rows for file, (rows, _) in choices.items()})
@@ -108,8 +108,8 @@ def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
             if count % PROGRESS_ROWS == 0:
                 advance(count)
     if not target.dry_run:
-        write_rows(rejects, map(reject_row, ingested.rejects))
-    check.refuse_rejects(settings, ingested, rejects)
+        write_rows(rejects_file, map(reject_row, ingested.rejects))
+    check.refuse_rejects(settings, ingested, rejects_file)
     if "scores" in ingested.done:  # of a rollout
         refuse_unknown(keep.conditions, ingested.done["scores"], "--keep")
     for note in check.notes(ingested, len(context.catalogue)):
@@ -126,7 +126,7 @@ def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
         selection.figures["candidates"] = {file: counts for file, (_, counts) in choices.items()}
     for note in (*selection.notes, *check.doubt_notes(selection)):
         console.notice(note)
-    check.refuse_nothing_left(selection, rejects)
+    check.refuse_nothing_left(selection, rejects_file)
     return selection
 
 

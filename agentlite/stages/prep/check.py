@@ -100,7 +100,7 @@ def refuse_rejects(settings: PrepSettings, ingested: IngestedRows, file: Path) -
     """Shows the rejects of each kind and what to do; raises UserError 4 if there are more than the
     settings allow. `file`: where all of them are, unless nothing is written.
     """
-    rejects, read = ingested.rejects, ingested.rows_read
+    rejects, rows_read = ingested.rejects, ingested.rows_read
     for line in report(rejects, str(file) if file.exists() else ""):
         console.row_notice(line)
     uncounted = [reject for reject in rejects if reject.code in UNCOUNTED]
@@ -111,10 +111,10 @@ def refuse_rejects(settings: PrepSettings, ingested: IngestedRows, file: Path) -
             location=uncounted[0].location,
             exit_code=REJECTS,
         )
-    if exceeds_share(len(rejects), read, settings.max_rejects, allowed=1):
+    if exceeds_share(len(rejects), rows_read, settings.max_rejects, allowed=1):
         fix = CORRECTION
-        if len(rejects) < read:
-            percent = -(-100 * len(rejects) // read)  # rounded up
+        if len(rejects) < rows_read:
+            percent = -(-100 * len(rejects) // rows_read)  # rounded up
             fix += f" To leave them out: --max-rejects {percent / 100:.2f}."
         if lengths := [int(m[1]) for reject in rejects if (m := TOO_LONG.match(reject.reason))]:
             too_long = "1 of them is" if len(lengths) == 1 else f"{len(lengths)} of them are"
@@ -123,13 +123,13 @@ def refuse_rejects(settings: PrepSettings, ingested: IngestedRows, file: Path) -
                 f"keeps the steps that fit. {fix}"
             )
         raise UserError(
-            f"{len(rejects)} of {read} rows rejected, {settings.max_rejects:.0%} allowed.",
+            f"{len(rejects)} of {rows_read} rows rejected, {settings.max_rejects:.0%} allowed.",
             fix,
             location=str(file),
             exit_code=REJECTS,
         )
     if rejects:
-        console.notice(f"prep: {len(rejects)} of {read} rows are left out. {CORRECTION}")
+        console.notice(f"prep: {len(rejects)} of {rows_read} rows are left out. {CORRECTION}")
 
 
 def notes(ingested: IngestedRows, declared: int) -> Iterator[str]:
