@@ -165,7 +165,7 @@ def _refuse_unknown(words: list[str]) -> None:
 
 def _with_suggestion(error: click.ClickException) -> click.ClickException:
     """With the option that is meant, by the names that other tools have for it as well."""
-    from agentlite.config.fields import NO_FLAG, as_text
+    from agentlite.config.fields import NO_FLAG, option_text
     from agentlite.config.settings import fields
 
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
@@ -174,7 +174,7 @@ def _with_suggestion(error: click.ClickException) -> click.ClickException:
     for key, field in fields(command).items() if command in STAGES else ():
         other_names = OTHER_NAMES.get(key, "").replace("-", "_").split()
         if NO_FLAG in field.marks and name in (key, *other_names):
-            example = as_text(field.default) or "VALUE"
+            example = option_text(field.default) or "VALUE"
             return click.UsageError(f"Write it as --set {command}.{key}={example}", error.ctx)
     options = [name for p in error.ctx.command.get_params(error.ctx) for name in p.opts]
     names = [name for name in options if name.startswith("--")]

@@ -20,10 +20,10 @@ from agentlite.config.fields import (
     Folder,
     Metavar,
     Model,
-    as_text,
     fields_of,
     holds_numbers,
     metavar,
+    option_text,
 )
 from agentlite.config.pipeline import DEFAULT_MODEL
 from agentlite.config.settings import Engine
@@ -48,7 +48,7 @@ class Option(click.Option):
         )
         self.field = field
         # in words, or as it is typed; "" for none
-        self.default_shown = "" if self.is_flag else field.words or as_text(field.default)
+        self.default_shown = "" if self.is_flag else field.words or option_text(field.default)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         names, _ = join_options(self.opts)

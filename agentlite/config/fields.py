@@ -177,7 +177,7 @@ def without_marks(kind: Any) -> Any:
     return without_marks(kind.__origin__) if hasattr(kind, "__metadata__") else kind
 
 
-def as_text(value: Any) -> str:
+def option_text(value: Any) -> str:
     """A value as it is written on the command line; "" for none."""
     if value is None:
         return ""
@@ -188,5 +188,5 @@ def as_text(value: Any) -> str:
     if is_struct(value):
         value = {name: getattr(value, name) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={as_text(item)}" for name, item in value.items())
-    return ",".join(map(as_text, value)) if isinstance(value, tuple | list) else str(value)
+        return ",".join(f"{name}={option_text(item)}" for name, item in value.items())
+    return ",".join(map(option_text, value)) if isinstance(value, tuple | list) else str(value)

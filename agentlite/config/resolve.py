@@ -13,11 +13,11 @@ from yaml.constructor import ConstructorError
 
 from agentlite.config.fields import (
     NOT_IN_PLAN,
-    as_text,
     choices,
     holds_numbers,
     is_struct,
     metavar,
+    option_text,
     without_marks,
 )
 from agentlite.config.settings import COMMANDS, default, fields
@@ -296,7 +296,7 @@ def _misfit_error(
     value: object, kind: Any, error: msgspec.ValidationError, context: ValueContext
 ) -> UserError:
     """Says why the value of a setting is wrong, which values are allowed, and how to write them."""
-    example = as_text(context.example) if context.example is not msgspec.NODEFAULT else ""
+    example = option_text(context.example) if context.example is not msgspec.NODEFAULT else ""
     if words := choices(kind):
         values = value if isinstance(value, list) else [value]
         wrong = next((item for item in values if item not in words), value)

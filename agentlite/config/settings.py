@@ -27,8 +27,8 @@ from agentlite.config.fields import (
     Url,
     Variable,
     Whole,
-    as_text,
     fields_of,
+    option_text,
 )
 from agentlite.config.pipeline import DEFAULT_MODEL, TRAINERS
 
@@ -933,4 +933,4 @@ def option_words(command: str, key: str, value: Any) -> list[str]:
     has_comma = any(isinstance(item, str) and "," in item for item in items)
     if NO_FLAG in field.marks or has_comma or value in (None, [], {}):
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]  # JSON is YAML
-    return [name, *([] if value is True else [as_text(value)])]
+    return [name, *([] if value is True else [option_text(value)])]

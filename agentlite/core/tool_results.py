@@ -15,7 +15,7 @@ from agentlite.core.records import text_or_json
 ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")  # of an object in memory: another in each run
 
 
-def as_text(result: object) -> str:
+def result_text(result: object) -> str:
     """A result as a model reads it: a text, or else JSON where it can be, NaN as null."""
     if isinstance(result, str):
         return str(_jsonable(result)) if isinstance(result, Enum) else result

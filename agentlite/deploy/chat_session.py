@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import Call, Message, Tool, to_json, wire_message
-from agentlite.core.tool_results import as_text, says_error
+from agentlite.core.tool_results import result_text, says_error
 from agentlite.core.user_code import UserCode, UserFunction, await_result
 from agentlite.data.formats.own_rows import is_to_learn
 from agentlite.data.formats.tool_calls import read_tools
@@ -150,4 +150,4 @@ def executor(path: str, tools: Sequence[Tool]) -> Iterator[Observe]:
 
 def _call(function: Callable[..., object], arguments: dict[str, object]) -> tuple[str, str]:
     """Done by the child: the result as text, as a model is shown it."""
-    return as_text(await_result(function(**arguments))), ""
+    return result_text(await_result(function(**arguments))), ""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agentlite.core.records import to_json
-from agentlite.core.tool_results import as_text, no_tool_result, says_error
+from agentlite.core.tool_results import no_tool_result, result_text, says_error
 from agentlite.core.user_code import await_result, one_line
 
 # methods that are not tools: the first two are TRL's
@@ -108,7 +108,7 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
     except Exception as error:
         text = one_line(str(error))
         return f"Error: {type(error).__name__}{f': {text}' if text else ''}", True
-    text = as_text(result)
+    text = result_text(result)
     return text, says_error(text)
 
 

@@ -213,9 +213,9 @@ def _rows(record: Record, protocol: Protocol, template: Template) -> list[Render
             row for turn in record.turns for row in _exchanges(record, turn, protocol, template)
         ]
     dialog = _dialog(record, protocol, template)
-    last = len(dialog.turns) - 1
-    text = dialog.text(last + 1)
-    rows = [dialog.row(index, text if index == last else "") for index in dialog.answers]
+    count = len(dialog.turns)
+    text = dialog.text(count)
+    rows = [dialog.row(i, text if i + 1 == count else "") for i in dialog.answers]
     # A template that rewrites its history (it drops old thoughts, say) writes each step's text
     # otherwise than the whole dialog's: then each step is a row of its own.
     # What follows its last turn's end (`<eos>` behind the whole, say) does not count.

@@ -114,10 +114,10 @@ class Template:
         tokenizer: "Tokenizer",
         source: str,
         special: Mapping[str, str],
-        embeddings: int = 0,
+        embedding_count: int = 0,
     ):
         self.name, self.tokenizer, self.source = name, tokenizer, source
-        self.embeddings = embeddings  # how many the model has; 0 where that is not known
+        self.embedding_count = embedding_count  # of the model; 0 where it is not known
         self.special = dict(special)  # bos_token and the like, which templates print
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -395,12 +395,12 @@ class Template:
         """Text to token ids, none added, behind the ids `before`. Raises UserError 5 for a token
         that the model has no embedding of.
         """
-        ids = self.encoder.encode(text, before)
-        if self.embeddings and (last := max(ids, default=0)) >= self.embeddings:
+        ids, count = self.encoder.encode(text, before), self.embedding_count
+        if count and (highest := max(ids, default=0)) >= count:
             raise self.refusal(
                 f"the tokenizer has {self.tokenizer.get_vocab_size()} tokens, and the model has "
-                f"embeddings of {self.embeddings}: {self.tokenizer.id_to_token(last)} (id {last}) "
-                "was added, and the model was not resized.",
+                f"embeddings of {count}: {self.tokenizer.id_to_token(highest)} (id {highest}) was "
+                "added, and the model was not resized.",
                 "Load the model with transformers, call resize_token_embeddings(len(tokenizer)), "
                 "and save it.",
             )
@@ -442,8 +442,8 @@ def read_template(name: str, folder: Path) -> Template:
         for key in keys
         if (token := config.get(key))
     }
-    embeddings = (model_config.get("text_config") or model_config).get("vocab_size") or 0
-    return Template(name, tokenizer, source, special, embeddings)
+    embedding_count = (model_config.get("text_config") or model_config).get("vocab_size") or 0
+    return Template(name, tokenizer, source, special, embedding_count)
 
 
 @lru_cache(maxsize=2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agentlite.core.tool_results import as_text, says_error
+from agentlite.core.tool_results import result_text, says_error
 
 
 class Colour(enum.Enum):
@@ -60,7 +60,7 @@ RESULTS = [
 
 @pytest.mark.parametrize(("result", "text"), RESULTS, ids=[text for _, text in RESULTS])
 def test_a_result_is_text_or_json_without_an_address(result, text):
-    assert as_text(result) == text and type(as_text(result)) is str
+    assert result_text(result) == text and type(result_text(result)) is str
 
 
 @pytest.mark.parametrize(

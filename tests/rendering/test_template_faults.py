@@ -45,7 +45,7 @@ def test_a_token_that_the_model_has_no_embedding_of_is_refused(special, tiny_mod
     tokenizer.add_tokens([AddedToken("<tool_call>", special=special)])
     tokenizer.save(str(path))
     template = load_template(str(tmp_path / "model"))
-    assert max(template.encode("All is well.")) < template.embeddings == 49152
+    assert max(template.encode("All is well.")) < template.embedding_count == 49152
     with pytest.raises(UserError, match=r"49153 tokens.* of 49152: <tool_call>") as refused:
         encoding.training_rows(renderer.PROBE, PROTOCOLS["hermes"], template)
     assert refused.value.exit_code == MODEL

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.config import resolve
-from agentlite.config.fields import as_text
+from agentlite.config.fields import option_text
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import AblateSettings, default, fields
 from agentlite.core.errors import UserError, suggest
@@ -104,7 +104,9 @@ class Ablation(NamedTuple):
         sets = {name: grid_values[name][label] for name, label in by_name.items()}
         varied = {name: label for name, label in by_name.items() if len(grid_values[name]) > 1}
         differs = [
-            f"weights {as_text(sets[name]) or 'as usual'}" if name.endswith(".weights") else label
+            f"weights {option_text(sets[name]) or 'as usual'}"
+            if name.endswith(".weights")
+            else label
             for name, label in varied.items()
             if label != next(iter(grid_values[name]))
         ]
@@ -246,7 +248,7 @@ def _grid_values(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, di
         key = name.partition(".")[2]
         label = key if keys[key] < 2 else name
         grid_values[name] = {
-            f"{label}={to_json(value) if isinstance(value, dict | list) else as_text(value)}": value
+            f"{label}={(to_json if isinstance(value, dict | list) else option_text)(value)}": value
             for value in values
         }
     return grid_values
