@@ -59,7 +59,7 @@ class DistillTask(NamedTuple):
 
     prompts: Sequence[DistillPrompt]
     decoding: Decoding
-    width: int
+    vocabulary_size: int
 
 
 def train(
@@ -116,7 +116,7 @@ def make_trainer(
     return summed_loss.make_trainer(
         trl.SFTTrainer,
         partial(sample_answers, teacher_model.num_parameters(), settings, task, plan.steps),
-        partial(summed_divergence, teacher_model, task.width, settings.beta),
+        partial(summed_divergence, teacher_model, task.vocabulary_size, settings.beta),
         adapter.add_adapter(student, settings),
         student.tokenizer,
         settings,
@@ -178,11 +178,11 @@ def divergence(student: Any, teacher: Any, beta: float) -> Any:
 
 
 def summed_divergence(
-    teacher: Any, width: int, beta: float, student: Any, inputs: dict[str, Any]
+    teacher: Any, vocabulary_size: int, beta: float, student: Any, inputs: dict[str, Any]
 ) -> SummedLoss:
     """Beside the divergence: at how many tokens both models hold the same one for likeliest, and
     how many answers begin with a likeliest token of the teacher that is UNLIKELY to the student.
-    `width`: see DistillTask; logits beyond it are padding of the matrices.
+    `vocabulary_size`: see DistillTask; logits beyond it are padding of the matrices.
     """
     labels = inputs.pop("labels")
     with torch.no_grad():
@@ -194,9 +194,9 @@ def summed_divergence(
     is_first = (is_trained.cumsum(1) == 1)[is_trained]
 
     def chunk_sums(states: Any, is_first: Any, teacher_states: Any) -> Any:
-        log_q = heads[0](states).float()[:, :width].log_softmax(-1)
+        log_q = heads[0](states).float()[:, :vocabulary_size].log_softmax(-1)
         with torch.no_grad():
-            log_p = heads[1](teacher_states)[:, :width].float().log_softmax(-1)
+            log_p = heads[1](teacher_states)[:, :vocabulary_size].float().log_softmax(-1)
         highest, likeliest = log_p.max(-1, keepdim=True)
         matches = log_q.argmax(-1, keepdim=True) == likeliest
         # log q < log p + log UNLIKELY, of the token that is the teacher's likeliest

@@ -235,9 +235,9 @@ def vllm_cases(settings: GrpoSettings) -> list[Case]:
                 importlib.util.find_spec(package) is None,
                 "vllm",
                 f"{package} is not installed.",
-                f"{command}; or leave --vllm out.",
+                f"{fix}; or leave --vllm out.",
             )
-            for package, command in fixes.items()
+            for package, fix in fixes.items()
         ),
         (not find_gpu(), "vllm", "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out."),
         (
