@@ -173,14 +173,9 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
         else:
             old_plan = target_of(name).old_plan
             source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, old_plan)
-        plan = plan_of(
-            "eval",
-            settings,
-            {"data": data.digest, "model": source.digest},
-            (*ANSWER_SETTINGS, *MODEL_SETTINGS),
-            protocol=data.protocol,
-            model=source.name,
-        )
+        inputs = {"data": data.digest, "model": source.digest}
+        keys = (*ANSWER_SETTINGS, *MODEL_SETTINGS)
+        plan = plan_of("eval", settings, inputs, keys, protocol=data.protocol, model=source.name)
         subjects.append(EvalSubject(name, plan, target_of(name), source))
     folders = [subject.target.folder.name for subject in subjects]
     if len(set(folders)) < len(folders):

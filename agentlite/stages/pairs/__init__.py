@@ -37,12 +37,8 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     if settings.preferences:
         return take_preferences(settings, target)
     # first of all: a user function that cannot be imported costs no sampling
-    with (
-        console.stdout_to_stderr(),
-        UserFunctions(
-            settings.rewards, settings.reward_seconds, settings.reward_memory
-        ) as user_functions,
-    ):
+    functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
+    with console.stdout_to_stderr(), functions as user_functions:
         candidates_folder = target.folder
         if settings.candidates:
             candidates_folder = find_stage(settings.candidates, target.run)
@@ -60,15 +56,14 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
         else:
             plan, work = from_stored(settings, candidates_folder, user_functions)
         loads_model = not (settings.candidates or settings.endpoint)
+        asks_again = settings.unanswered == "ask"
         return run_stage(
             plan,
             target,
             work,
             next_command=lambda figures: _next(figures, target.out),
             before_work=lambda: check_libraries(settings.engine) if loads_model else None,
-            is_open=lambda figures: (
-                settings.unanswered == "ask" and bool(figures.get("unanswered"))
-            ),
+            is_open=lambda figures: asks_again and bool(figures.get("unanswered")),
             keep=[CANDIDATES],
         )
 

@@ -182,9 +182,8 @@ def from_rollouts(
     model, protocol = (str(rollout_stage.settings[key]) for key in ("model", "protocol"))
     rollouts = {(r.task, r.sample): r for r in usable_rollouts(folder, user_functions)}
     tasks = stored_tasks(folder)
-    scorer = RolloutScorer(
-        (tasks.get(r.task, EnvironmentTask(r.task)) for r in rollouts.values()), user_functions
-    )
+    rollout_tasks = (tasks.get(r.task, EnvironmentTask(r.task)) for r in rollouts.values())
+    scorer = RolloutScorer(rollout_tasks, user_functions)
     first_rollout = next(iter(rollouts.values()))
     weights = scorer.weights([*first_rollout.scores, *first_rollout.rewards], settings.weights)
 
