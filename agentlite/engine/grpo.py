@@ -264,12 +264,12 @@ def _rollout_function(settings: GrpoSettings, task: GrpoTask) -> Callable[..., d
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
         # groups of 2: ["7", "7", "3", "3"] -> [7, 3]
-        prompt_numbers = [int(prompt) for prompt in prompts[:: settings.group_size]]
+        prompt_indices = [int(prompt) for prompt in prompts[:: settings.group_size]]
         policy = local_sampler.learner(settings, trl_trainer)
         draw: Draw = partial(local_sampler.sample, policy)
         if settings.vllm:
             draw = partial(vllm_sampler.sample, trl_trainer.vllm_generation.llm, policy)
-        rows = task.sample(draw, prompt_numbers, step)
+        rows = task.sample(draw, prompt_indices, step)
         metrics = trl_trainer._metrics["train"]
         metrics["surprisal"].append(surprisal(rows))
         if step % LOOK_EVERY == 0 and not settings.vllm:  # of vLLM TRL compares all tokens

@@ -117,10 +117,10 @@ class PromptSampling:
             self.tally.count(score.error)
         return [self.rows[candidate.key].score for candidate in candidates]
 
-    def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
+    def sample(self, draw: grpo.Draw, indices: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of answers to each prompt of an optimizer step."""
         group_size = self.settings.group_size
-        prompts = [self.prompts[index] for index in self.schedule.select(groups, step)]
+        prompts = [self.prompts[index] for index in self.schedule.select(indices, step)]
         requests = [
             local_sampler.SampleRequest(
                 prompt.ids,
@@ -210,8 +210,8 @@ class PromptSchedule:
         totals = visit.totals if value is None else visit.totals | {round(value, 9)}
         self.visits[key] = visit._replace(totals=totals)
 
-    def select(self, groups: Sequence[int], step: int) -> list[int]:
-        """The prompts of a step that was to have those of `groups`. In the place of one that rests
+    def select(self, indices: Sequence[int], step: int) -> list[int]:
+        """The prompts of a step that was to have those of `indices`. In the place of one that rests
         comes the one that was learned from least and longest ago of those that do not.
         """
         visits = [self.visits.get(key, NEVER) for key in self.keys]
@@ -221,8 +221,8 @@ class PromptSchedule:
             if visit is NEVER or len(visit.totals) > 1 or step - visit.step >= self.resting_steps
         }
         chosen: list[int] = []
-        for index in groups:
-            substitutes = awake - {*groups} - {*chosen}
+        for index in indices:
+            substitutes = awake - {*indices} - {*chosen}
             if index not in awake and substitutes:
                 index = min(substitutes, key=lambda i: (visits[i].times, visits[i].step, i))
             chosen.append(index)

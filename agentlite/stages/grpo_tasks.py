@@ -94,7 +94,7 @@ class TaskSampling:
         failed = {"failed_rewards": self.tally.failed} if self.settings.rewards else {}
         return {"ended": dict(self.endings), **failed}
 
-    def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
+    def sample(self, draw: grpo.Draw, indices: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of rollouts for each of the step's tasks. Where too many worlds were lost, or too
         many rewards failed, the step is the last one. Raises UserError where no model has said
         anything.
@@ -104,7 +104,7 @@ class TaskSampling:
         setup, group_size = self.agent.setup, self.settings.group_size
         waiting = [
             (self.agent.tasks[index], step * self.step_size + group * group_size + number)
-            for group, index in enumerate(self.schedule.select(groups, step))
+            for group, index in enumerate(self.schedule.select(indices, step))
             for number in range(group_size)
         ]
         # they are needed for this step alone: trajectories.jsonl does without them

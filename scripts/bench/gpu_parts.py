@@ -133,13 +133,13 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
     def task() -> Any:
         decoding = Decoding(settings.max_new_tokens, temperature=1.0)
 
-        def sample(draw: Any, groups: Sequence[int], step: int) -> list[Any]:
+        def sample(draw: Any, indices: Sequence[int], step: int) -> list[Any]:
             requests = [
                 SampleRequest(
                     prompts[index],
                     tuple(f"{step} {position} {number}" for number in range(settings.group_size)),
                 )
-                for position, index in enumerate(groups)
+                for position, index in enumerate(indices)
             ]
             rows = [
                 grpo.answer_row(requests[answer.prompt].prompt, answer, {"chance": chance.random()})

@@ -116,12 +116,12 @@ def measure_steps(options: argparse.Namespace) -> list[dict[str, float]]:
     )
     decoding = grpo.Decoding(options.new_tokens, 1.0)
 
-    def sample(draw: grpo.Draw, groups: Any, step: int) -> list[grpo.LearnedRow]:
+    def sample(draw: grpo.Draw, indices: Any, step: int) -> list[grpo.LearnedRow]:
         requests = [
             local_sampler.SampleRequest(
-                prompts[group], tuple(f"{step} {group} {n}" for n in range(options.group))
+                prompts[index], tuple(f"{step} {index} {n}" for n in range(options.group))
             )
-            for group in groups
+            for index in indices
         ]
         answers = clock.time_part("sampling", draw)(requests, decoding)
         return [

@@ -171,18 +171,18 @@ def task(
         chosen.max_new_tokens, temperature=chosen.temperature, top_p=chosen.top_p, turn_end=2
     )
 
-    def sample(draw: Draw, groups: Sequence[int], step: int) -> list[LearnedRow]:
+    def sample(draw: Draw, indices: Sequence[int], step: int) -> list[LearnedRow]:
         requests = [
             SampleRequest(
                 asked[index],
                 tuple(f"{chosen.seed} {step} {place} {n}" for n in range(chosen.group_size)),
                 stops[index] if stops else (),
             )
-            for place, index in enumerate(groups)
+            for place, index in enumerate(indices)
         ]
         answers = sorted(draw(requests, decoding))
         return [
-            answer_row(asked[groups[answer.prompt]], answer, reward)
+            answer_row(asked[indices[answer.prompt]], answer, reward)
             for answer, reward in zip(answers, judge(answers), strict=True)
         ]
 
