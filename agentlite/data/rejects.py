@@ -19,7 +19,7 @@ LIST_KEYS = ('"messages"', '"conversations"')  # where the messages of a row beg
 
 
 class Reject(NamedTuple):
-    """`part`: which sample of a row with several, else 0. `hint`, `at`: of its RowError."""
+    """`part`: which sample, or rejected answer, of several in a row. `hint`, `at`: of the error."""
 
     location: str
     content: bytes
