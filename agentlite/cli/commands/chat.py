@@ -80,7 +80,7 @@ def _append(path: Path, row: object) -> None:
     from agentlite.core.row_files import disk_errors, json_line
 
     with disk_errors(path), open(path, "ab") as file:
-        if file.tell() and not path.read_bytes().endswith(b"\n"):
+        if file.seekable() and file.tell() and not path.read_bytes().endswith(b"\n"):
             file.write(b"\n")
         file.write(json_line(row))
 

@@ -4,6 +4,7 @@ one's own.
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,9 @@ def test_a_talk_is_saved_and_learned_from(chat, tools, tmp_path, tiny_model):
     chat(f"{OSLO['content']}\n4 mm\n", "--tools", tools, "--save", saved)
     first, second = map(json.loads, saved.read_text(encoding="utf-8").splitlines())
     assert [m["content"] for m in first["messages"]] == [m["content"] for m in second["messages"]]
+    reader, writer = os.pipe()
+    code, *_ = chat(f"{OSLO['content']}\n4 mm\n", "--tools", tools, "--save", f"/dev/fd/{writer}")
+    assert code == 0 and json.loads(os.read(reader, 10_000))["messages"][0] == first["messages"][0]
     result = agentlite.prep(
         str(saved), run=str(tmp_path / "run"), model=str(tiny_model), protocol="hermes", test=0.0
     )
