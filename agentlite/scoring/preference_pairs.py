@@ -15,7 +15,7 @@ from agentlite.scoring.rewards import WEIGHTS, total
 
 # a step has no pair: fewer than two scored candidates; all have one text; all have one total; texts
 # differ by less than the least margin; or every candidate that is better by it has an empty text
-Reason = Literal["failed", "same text", "same score", "small margin", "empty text"]
+Reason = Literal["fewer than two scored", "same text", "same score", "small margin", "empty text"]
 UNIT = 10**9  # in 1 of a total
 
 
@@ -141,7 +141,7 @@ def _best_pair(
 def _no_pair_reason(sampled: Sequence[ScoredCandidate], margin: float) -> Reason:
     texts, totals = {c.text for c in sampled}, {c.total for c in sampled}
     if len(sampled) < 2:
-        return "failed"
+        return "fewer than two scored"
     if len(texts) == 1:
         return "same text"
     if len(totals) == 1:
