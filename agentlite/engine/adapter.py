@@ -151,7 +151,6 @@ def refuse_other_start(value: float, tolerance: float, figure: str) -> None:
         raise UserError(
             f"policy and reference differ before the first step: {figure} is {value:.4g}, not 0.",
             "The libraries compare with something other than the adapter it started from: try "
-            "--engine hf, "
-            "and please report it.",
+            "--engine hf, and please report it.",
             exit_code=MODEL,
         )

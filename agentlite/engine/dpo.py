@@ -83,7 +83,7 @@ def configure(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
         weights = {}  # none of TRL's: WithLosses adds it to a loss of 0
     elif smoothing and settings.loss_type == "sigmoid":
         weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
-    own = {
+    own_arguments = {
         "loss_type": list(weights),
         "loss_weights": list(weights.values()),
         "label_smoothing": smoothing,
@@ -91,8 +91,8 @@ def configure(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
         "max_length": settings.max_length,
         **adapter.reference_arguments(settings),
     }
-    shared = trainer.trl_arguments(settings, folder, micro)
-    return trainer.configuration(trl.DPOConfig, {**own, **shared})
+    shared_arguments = trainer.trl_arguments(settings, folder, micro)
+    return trainer.configuration(trl.DPOConfig, {**own_arguments, **shared_arguments})
 
 
 def make_trainer(

@@ -191,7 +191,7 @@ def prompt_order(count: int, groups: int, seed: int) -> list[int]:
 
 def configure(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule) -> Any:
     """The configuration of TRL's trainer: a GRPOConfig."""
-    own = {
+    own_arguments = {
         "beta": settings.beta,
         "num_generations": settings.group_size,
         "temperature": settings.temperature or 1.0,
@@ -208,21 +208,21 @@ def configure(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
     }
     if settings.scale_rewards == "component":
         # TRL scales components (GDPO, arXiv 2601.05242) whatever its scale_rewards says
-        own["multi_objective_aggregation"] = "normalize_then_sum"
+        own_arguments["multi_objective_aggregation"] = "normalize_then_sum"
     else:
-        own["scale_rewards"] = settings.scale_rewards
+        own_arguments["scale_rewards"] = settings.scale_rewards
     if settings.vllm:
         # vLLM rounds otherwise than the trainer does: TRL weighs each token by the ratio of the two
         # probabilities, cut off above
-        own |= {
+        own_arguments |= {
             "vllm_mode": "colocate",
             "vllm_max_model_length": settings.max_length,
             "vllm_importance_sampling_correction": True,
             "vllm_importance_sampling_mode": "token_truncate",
             "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
         }
-    shared = trainer.trl_arguments(settings, folder, micro)
-    return trainer.configuration(trl.GRPOConfig, {**own, **shared})
+    shared_arguments = trainer.trl_arguments(settings, folder, micro)
+    return trainer.configuration(trl.GRPOConfig, {**own_arguments, **shared_arguments})
 
 
 def make_trainer(

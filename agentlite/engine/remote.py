@@ -104,18 +104,18 @@ def replies(
     came before has been given.
     """
     template = load_template(source.base)
-    shared: dict[str, Any] = {
+    shared_parameters: dict[str, Any] = {
         "max_tokens": decoding.max_new_tokens,
         "temperature": decoding.temperature,
     }
     if decoding.temperature:
-        shared["top_p"] = decoding.top_p
+        shared_parameters["top_p"] = decoding.top_p
     questions = []
     for request in requests:
         record, turn = request.prompt.record, request.prompt.turn
         tools = [tool.schema for tool in record.tools]
         seed = {"seed": int(digest(request.seed), 16) % 2**31} if request.seed else {}
-        parameters = {**shared, **seed, **({"tools": tools} if tools else {})}
+        parameters = {**shared_parameters, **seed, **({"tools": tools} if tools else {})}
         messages = [wire_message(message) for message in record.messages[:turn]]
         questions.append(Question(messages, parameters))
     for number, reply in ask_all(source.endpoints, questions):

@@ -54,12 +54,14 @@ def train(
         model.model_card_data.widget = [{"text": "-"}]
         # A card tells the losses since the last start: a checkpoint after a kill would be another.
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
-        shared = trainer.transformers_arguments(settings, folder, micro, with_dev=bool(dev))
-        own = {"batch_sampler": sequential_batches, "use_cpu": not on_gpu()}
+        shared_arguments = trainer.transformers_arguments(
+            settings, folder, micro, with_dev=bool(dev)
+        )
+        own_arguments = {"batch_sampler": sequential_batches, "use_cpu": not on_gpu()}
         return trainer.adjust_trainer(sentence_transformers.SentenceTransformerTrainer)(
             model=model,
             args=sentence_transformers.SentenceTransformerTrainingArguments(
-                **{**shared, **own, **settings.trl}
+                **{**shared_arguments, **own_arguments, **settings.trl}
             ),
             train_dataset=_dataset(rows, pool),
             eval_dataset=_dataset(dev_pairs, pool) if dev_pairs else None,
@@ -67,10 +69,9 @@ def train(
         )
 
     figures = trainer.train(make, folder, plan)
-    best = checkpoints.best_whole(folder)
-    sentence_encoder.load(Source("", str(best), None, ""), settings.max_length).save_pretrained(
-        str(folder / MODEL_FOLDER), create_model_card=False
-    )
+    best = Source("", str(checkpoints.best_whole(folder)), None, "")
+    encoder = sentence_encoder.load(best, settings.max_length)
+    encoder.save_pretrained(str(folder / MODEL_FOLDER), create_model_card=False)
     return figures
 
 

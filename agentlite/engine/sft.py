@@ -47,15 +47,15 @@ def make_trainer(
     micro: trainer.Schedule,
 ) -> Any:
     """An SFTTrainer over rows that are tokenised, masked and in order already."""
-    own = {
+    own_arguments = {
         "max_length": settings.max_length,
         "packing": packs_rows(settings),
         "dataset_kwargs": {"skip_prepare_dataset": not packs_rows(settings)},
         "remove_unused_columns": True,
     }
-    shared = trainer.trl_arguments(settings, folder, micro, with_dev=bool(dev))
+    shared_arguments = trainer.trl_arguments(settings, folder, micro, with_dev=bool(dev))
     # before the model: ZeRO-3 cuts it up while it is read
-    configuration = trainer.configuration(trl.SFTConfig, {**own, **shared})
+    configuration = trainer.configuration(trl.SFTConfig, {**own_arguments, **shared_arguments})
     loaded = load(source, loading_of(settings), trainable=True)
     dataset, dev_dataset = _dataset(rows), _dataset(dev) if dev else None
     if not packs_rows(settings):

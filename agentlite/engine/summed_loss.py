@@ -73,15 +73,15 @@ def make_trainer(
     sampled now, or that a round has sampled. `summed_loss` gets the model without wrappers, and
     what `collate` makes of a micro-batch's rows.
     """
-    own = {
+    own_arguments = {
         "max_length": settings.max_length,
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "remove_unused_columns": False,
     }
-    shared = trainer.trl_arguments(settings, folder, micro)
+    shared_arguments = trainer.trl_arguments(settings, folder, micro)
     return trainer.adjust_trainer(_step_trainer(trl_class, make_rows, summed_loss))(
         model=model,
-        args=trainer.configuration(trl.SFTConfig, {**own, **shared}),
+        args=trainer.configuration(trl.SFTConfig, {**own_arguments, **shared_arguments}),
         train_dataset=datasets.Dataset.from_dict({"number": list(order)}),
         data_collator=lambda rows: {"number": torch.tensor([row["number"] for row in rows])},
         processing_class=tokenizer,
