@@ -120,7 +120,9 @@ def _steps_after(stages: Sequence[ListedStage]) -> list[NextStep]:
     if not preps and not trained_models:
         return [NextStep("agentlite prep dialogs.jsonl", "check dialogs and split them")]
     if last and last.command == "pairs" and not last.figure.startswith("0 pairs"):
-        return [NextStep(f"agentlite dpo{_data_flag(last.stage, 'pairs')}", "train on these pairs")]
+        data = _data_flag(last.stage, "pairs")
+        out = data and f" --out {shlex.quote(f'dpo-{last.stage}')}"
+        return [NextStep(f"agentlite dpo{data}{out}", "train on these pairs")]
     if not trained_models:
         data = _data_flag(preps[-1], "prep")
         return [

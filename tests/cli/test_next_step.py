@@ -110,7 +110,7 @@ def test_an_empty_folder_begins_with_samples_or_with_own_dialogs():
         (["prep prep-5"], ["agentlite sft --data prep-5", "agentlite plan --data prep-5"]),
         (["prep", "sft"], ["agentlite eval"]),
         (["prep", "sft", "pairs"], ["agentlite dpo"]),
-        (["prep", "sft", "pairs pairs-b"], ["agentlite dpo --data pairs-b"]),
+        (["prep", "sft", "pairs pairs-b"], ["agentlite dpo --data pairs-b --out dpo-pairs-b"]),
         (["prep", "sft", "pairs", "dpo"], ["agentlite eval --model sft --model dpo"]),
         (
             ["prep", "sft", "eval eval/prep/sft"],
