@@ -55,7 +55,7 @@ def find_prompts(data: str, split: str, source: Source, run: Path) -> Prompts:
     """The `split` of a finished prep; or rows of any format that prep reads."""
     if data != "-" and not Path(data).is_file():
         return prompts_of_prep(data, split, run)
-    protocol = source.settings.get("protocol") or choose("auto", load_template(source.base)).name
+    protocol = source.settings.get("protocol") or choose("auto", load_template(source.base)).setting
     content, digest = b"", ",".join(map(file_digest, raw_files(data)))
     if data == "-":
         content = sys.stdin.buffer.read()

@@ -49,8 +49,8 @@ class Mixture(NamedTuple):
     seed: int = 0
 
     @property
-    def name(self) -> str:
-        """As a setting: `hermes=2,react=1`. Prompt templates are in it, so no file is needed."""
+    def setting(self) -> str:
+        """As it is set: `hermes=2,react=1`. Prompt templates are in it, so no file is needed."""
         names = [self.protocols[name].template_json or name for name in self.weights]
         if len(names) == 1:
             return names[0]
@@ -64,8 +64,8 @@ class Mixture(NamedTuple):
         if len(self.protocols) == 1:
             return next(iter(self.protocols.values()))
         # those that hold as many calls in a turn as the record has; all, if none does
-        several = any(len(message.calls) > 1 for message in record.messages)
-        names = [n for n in self.weights if self.protocols[n].parallel_calls or not several]
+        is_parallel = any(len(message.calls) > 1 for message in record.messages)
+        names = [n for n in self.weights if self.protocols[n].parallel_calls or not is_parallel]
         names = names or list(self.weights)
         # a hash of its own: records that --limit draws by theirs would all get the first protocol
         digest = hashlib.sha256(f"{self.seed} protocol {record.id}".encode()).digest()

@@ -178,7 +178,7 @@ def _row_errors(record: Record, protocol: Protocol, template: Template) -> Itera
             # in JSON the quote of Gemma's mark <|"|> is escaped; templates may write it bare
             if mark := template.control_token_in(text.replace('\\"', '"')):
                 raise RowError("E215", f"{location} holds the model's own mark {mark}: take it out")
-        _refuse_several(record, protocol)
+        _refuse_parallel_calls(record, protocol)
         yield
     except UserError as error:
         raise RowError("E220", f"{protocol.name}: {error.problem}") from error
@@ -193,7 +193,7 @@ def _texts(record: Record) -> Iterator[tuple[str, str]]:
     yield "tools", to_json([tool.schema for tool in record.tools])
 
 
-def _refuse_several(record: Record, protocol: Protocol) -> None:
+def _refuse_parallel_calls(record: Record, protocol: Protocol) -> None:
     for index in record.turns if not protocol.parallel_calls else ():
         if (count := len(record.messages[index].calls)) > 1:
             raise RowError(
@@ -268,7 +268,7 @@ def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[s
     """
     messages = (*record.messages[:turn], Message("assistant", "..."))
     dialog = replace(record, messages=messages, gold={})
-    _refuse_several(dialog, protocol)
+    _refuse_parallel_calls(dialog, protocol)
     if protocol.exchanges and record.tools:
         exchanges = protocol.exchanges(without_thoughts(dialog), turn)
         exchange = next(exchange for exchange in exchanges if exchange.prompted)

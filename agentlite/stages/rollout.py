@@ -150,14 +150,14 @@ def find_actor(settings: RolloutSettings, run: Path, plan: Plan | None) -> Sourc
 def make_agent(settings: RolloutSettings, source: Source, run: Path) -> Agent:
     """Refuses an environment, tasks or settings that cannot be used; loads no model."""
     tasks_file = Path(settings.tasks) if settings.tasks else None
-    world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
-    tasks = _choose_tasks(settings, world)
+    env = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
+    tasks = _choose_tasks(settings, env)
     template = load_template(source.base)
     # no model reads the dialogs of the gold: how long one may be is for prep to say. A call is a
     # turn of its own there, so the limit of turns would cut what a model does in one
     is_gold = settings.model == GOLD
     setup = RolloutSetup(
-        world,
+        env,
         mixture_of(str(source.settings.get("protocol") or ""), template).heaviest,
         template,
         sys.maxsize if is_gold else settings.max_length - settings.max_new_tokens,
@@ -182,9 +182,9 @@ def actor_lineage(model: str, run: Path) -> list[str]:
     return [GOLD] if model == GOLD else lineage(model, run)
 
 
-def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[EnvironmentTask]:
+def _choose_tasks(settings: RolloutSettings, env: Environment) -> list[EnvironmentTask]:
     """The tasks of the split, or the first of a seeded order of them."""
-    all_tasks = list(world.tasks())
+    all_tasks = list(env.tasks())
     location = settings.tasks or f"--env {settings.env}"
     if not all_tasks:
         raise UserError("holds no task.", "Write one line for each.", location=location)

@@ -315,7 +315,7 @@ def _measure(
         return {id: scores[key] for id in ids if (key := f"{protocol_name} {id}") in scores}
 
     own_scores, other_scores = by_record(name), [by_record(other) for other in benchmark]
-    points = {
+    points_by_id = {
         id: score - fmean(other[id] for other in other_scores)
         for id, score in own_scores.items()
         if all(id in other for other in other_scores)
@@ -328,19 +328,19 @@ def _measure(
     readable = fmean(not answer.problem for _, answer in answers) if answers else 0.0
     instances = []
     for record, answer in answers:
-        gain = points.get(record.id, -5)
+        gain = points_by_id.get(record.id, -5)
         if not answer.problem and gain > settings.epsilon:
             origin = {"protocol": name, "instance": {"record": record.id, "points": gain}}
             prompt, meta = record.messages[: record.turns[0]], {**record.meta, **origin}
             if instance := end_with(record, prompt, answer, gold={}, meta=meta):
                 instances.append((gain, instance))
-    gains = summary([*points.values()], settings.seed) if points else None
+    points = summary([*points_by_id.values()], settings.seed) if points_by_id else None
     score = fmean(own_scores.values()) if own_scores else None
     faults = {
-        "no score": gains is None or score is None,
-        "not better": gains is not None and gains.mean <= settings.epsilon,
+        "no score": points is None or score is None,
+        "not better": points is not None and points.mean <= settings.epsilon,
         "below the threshold": score is not None and score <= settings.threshold,
         "answers that do not read": readable < LEAST_READABLE,
     }
     fault = next((fault for fault, is_so in faults.items() if is_so), "")
-    return Draft(draft.number, draft.template, fault, "", gains, score, readable, instances)
+    return Draft(draft.number, draft.template, fault, "", points, score, readable, instances)

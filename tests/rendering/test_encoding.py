@@ -125,7 +125,7 @@ def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, te
     with pytest.raises(UserError, match=r"protocol chat: .* does not read back") as refused:
         choose("chat", odd)
     assert refused.value.fix.startswith("With it these work: --protocol hermes or react or ")
-    assert choose("auto", odd).name == "hermes"
+    assert choose("auto", odd).setting == "hermes"
 
 
 @pytest.mark.parametrize(

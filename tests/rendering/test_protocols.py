@@ -253,8 +253,8 @@ def test_the_first_of_a_final_answer_and_an_action_is_what_react_reads():
 
 
 def test_chat_is_refused_where_the_template_takes_no_tools_and_auto_avoids_it(templates):
-    assert choose("auto", templates["smollm2"]).name == "hermes"
-    assert choose("auto", templates["tools"]).name == "chat"
+    assert choose("auto", templates["smollm2"]).setting == "hermes"
+    assert choose("auto", templates["tools"]).setting == "chat"
     with pytest.raises(UserError) as refused:
         choose("chat", templates["smollm2"])
     assert refused.value.exit_code == 5
@@ -272,8 +272,8 @@ def test_auto_avoids_a_template_that_would_lose_a_part_of_a_turn(templates, old,
     assert old in template.source and native_problem(template) == ""
     source = template.source.replace(old, new)
     other = Template("other", template.tokenizer, source, template.special)
-    assert problem in native_problem(other) and choose("auto", other).name == "hermes"
-    assert choose("chat", other).name == "chat"  # who names it, gets it
+    assert problem in native_problem(other) and choose("auto", other).setting == "hermes"
+    assert choose("chat", other).setting == "chat"  # who names it, gets it
 
 
 # --- toolllama: an answer is a call of Finish ---
@@ -336,7 +336,7 @@ def test_a_mixture_takes_each_protocol_as_often_as_its_weight_says_and_always_th
     records = numbered(2000)
     names = [mixture.protocol_of(record).name for record in records]
     counts = Counter(names)
-    assert mixture.name == "hermes=3,react=1"
+    assert mixture.setting == "hermes=3,react=1"
     assert 1400 < counts["hermes"] < 1600 and counts["hermes"] + counts["react"] == 2000
     assert [mixture.protocol_of(record).name for record in reversed(records)] == names[::-1]
     assert [other.protocol_of(record).name for record in records] != names

@@ -37,7 +37,7 @@ def test_of_named_templates_tool_use_is_taken_where_tools_are_given(named, smoll
             continue
         assert template.render(messages, tools) == alone.render(messages, tools)
     if "default" in named:
-        assert choose("auto", template).name == ("chat" if len(named) == 2 else "hermes")
+        assert choose("auto", template).setting == ("chat" if len(named) == 2 else "hermes")
 
 
 @pytest.mark.long

@@ -49,7 +49,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
             "lineage": subject.lineage,
             "weights": result.weights,
             "settings": {
-                "protocol": subject.mixture.name,
+                "protocol": subject.mixture.setting,
                 "max_length": subject.max_length,
                 "system": system_prompt_of(request.model, request.run),
             },

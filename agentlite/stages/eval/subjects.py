@@ -111,10 +111,11 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
     digest, protocol = prep.outputs[path.name], str(prep.settings["protocol"])
     data = EvalData(records, all_records, prep, digest, protocol)
     if settings.protocol:
+        template = load_template(data.model.base)
         data = data._replace(
             # each is drawn a protocol anew
             records=[replace(r, meta={**r.meta, "protocol": None}) for r in records],
-            protocol=choose(settings.protocol, load_template(data.model.base), settings.seed).name,
+            protocol=choose(settings.protocol, template, settings.seed).setting,
         )
     return data
 

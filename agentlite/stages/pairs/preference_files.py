@@ -54,7 +54,7 @@ def take_preferences(settings: PairsSettings, target: lookup.RunTarget) -> looku
     inputs = {name: file_digest(Path(name)) for name in files}
     inputs |= {f"held out {path.stem}": file_digest(path) for path in held_out_files}
     inputs["model"] = source.digest
-    plan = plan_of("pairs", settings, inputs, SETTINGS, protocol=mixture.name)
+    plan = plan_of("pairs", settings, inputs, SETTINGS, protocol=mixture.setting)
 
     def work() -> Work:
         with console.waiting("pairs: reading the preferences"):

@@ -151,7 +151,7 @@ def _make_job(
             f"prep: the chat template of {name} has no system role: a system turn begins the first "
             "user turn, here and in training, eval, serve and export"
         )
-    settings = replace(settings, model=name, protocol=mixture.name)
+    settings = replace(settings, model=name, protocol=mixture.setting)
     inputs = {**_digests(settings, stdin), **licences(settings.sources), "model": model.digest}
     inputs |= {f"scores of {file}": scoring_digest(folder) for file, folder in candidates.items()}
     rows = "parquet" if settings.rows == "parquet" else "jsonl"

@@ -142,7 +142,7 @@ def read_back(template, protocol, *calls):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_call_reads_back_or_its_row_is_rejected(family, smollm2):
     template = with_marks(family, SOURCES[family], smollm2.tokenizer)
-    assert choose("auto", template).name == "chat"
+    assert choose("auto", template).setting == "chat"
     protocol = adapt_protocol(PROTOCOLS["chat"], template)
 
     @given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), min_size=1, max_size=3))
@@ -168,7 +168,7 @@ def test_every_call_reads_back_or_its_row_is_rejected(family, smollm2):
 def test_the_form_of_a_template_is_read_back_or_auto_takes_another_protocol(name, smollm2):
     template = with_marks(name, SOURCES[name], smollm2.tokenizer)
     protocol = adapt_protocol(PROTOCOLS["chat"], template)
-    if choose("auto", template).name == "chat":
+    if choose("auto", template).setting == "chat":
         given = {"a": "2", "b": 'say "x"\n or:\n  y', "c": [1, {"d": "e"}], "f": True}
         assert read_back(template, protocol, given, given)[0].calls[1].arguments == given
 

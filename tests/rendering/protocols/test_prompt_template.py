@@ -100,8 +100,8 @@ def test_a_setting_of_a_plan_needs_no_file(tmp_path, smollm2):
         shutil.copy(path, folder)
     mixture = choose(f"hermes=2,{folder},react=.5", smollm2)
     shutil.rmtree(folder)
-    again = mixture_of(mixture.name, smollm2)
-    assert again.weights == mixture.weights and again.name == mixture.name
+    again = mixture_of(mixture.setting, smollm2)
+    assert again.weights == mixture.weights and again.setting == mixture.setting
     assert again.weights == {
         "hermes": 2.0,
         **{path.stem: 1.0 for path in PROMPT_TEMPLATES},
