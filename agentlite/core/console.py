@@ -20,9 +20,9 @@ SECRET_TEXT = re.compile(
 )
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a longer wait is reported
-# characters of a line that are shown, and how many of them stand before the place
+# characters of a line that are shown, and how many of them stand before the carets
 CARET_WIDTH, CARET_LEAD = 84, 40
-# of a line about a row, by what is matched: its place, its code, what is wrong in it, what helps
+# of a line about a row, by what is matched: location, code, what is wrong in it, what helps
 ROW_COLOURS = {
     r"^\S.*?:\d+(?=: )": "bold",
     r"(?<=\d: )[A-Z]\d{3}\b|\^+$": "bold red",

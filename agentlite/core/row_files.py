@@ -39,7 +39,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """An OSError while writing becomes an error with a place and a way out."""
+    """An OSError while writing becomes a UserError with a location and a fix."""
     try:
         yield
     except OSError as error:

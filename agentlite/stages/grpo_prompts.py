@@ -104,8 +104,8 @@ class PromptSampling:
         """Scores and stores those of whole groups, which a judge compares, that are not there."""
         for judge in self.judge.values():
             judge.rank(candidates, self.records)
-        new = [candidate for candidate in candidates if candidate.key not in self.rows]
-        for candidate, score in zip(new, self.scorer(new), strict=True):
+        new_candidates = [candidate for candidate in candidates if candidate.key not in self.rows]
+        for candidate, score in zip(new_candidates, self.scorer(new_candidates), strict=True):
             row = TrainedAnswer(
                 **msgspec.structs.asdict(candidate),
                 components=score.components,

@@ -149,14 +149,14 @@ def _write(
     """The queries that are kept are prompts as `pairs --data` reads them, with the tools of the
     seed that each was made near.
     """
-    kept = [query for query in queries if not query.fault][: settings.num_queries]
+    kept_queries = [query for query in queries if not query.fault][: settings.num_queries]
     dropped = [{"text": query.text, "fault": query.fault} for query in queries if query.fault]
     write_rows(folder / DROPPED, dropped)
     seed_counts = Counter(cluster_of)
-    new_counts = Counter(query.cluster for query in kept)
+    new_counts = Counter(query.cluster for query in kept_queries)
     figures = {
         "wanted": settings.num_queries,
-        "kept": len(kept),
+        "kept": len(kept_queries),
         "requests": requests,
         "seeds": len(seeds),
         "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
@@ -176,7 +176,7 @@ def _write(
             "tools": [tool.schema for tool in query.near[0].tools],
             "meta": {"cluster": query.cluster, "near": [seed.text for seed in query.near]},
         }
-        for query in kept
+        for query in kept_queries
     )
     write_rows(folder / QUERIES, rows)
     return [QUERIES, DROPPED, teacher.REPLIES, teacher.STATS], figures

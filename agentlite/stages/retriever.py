@@ -315,8 +315,8 @@ def metric_table(
     return {
         view: {
             method: {
-                figure: to_builtins(summary([of_methods[method][i] for i in indices], seed))
-                for figure, of_methods in values.items()
+                figure: to_builtins(summary([by_method[method][i] for i in indices], seed))
+                for figure, by_method in values.items()
             }
             for method in next(iter(values.values()))
         }
@@ -332,8 +332,8 @@ def differences(
     """
     steps = [query.step for query in queries]
     by_step = {
-        figure: {name: dict(zip(steps, row, strict=True)) for name, row in of_methods.items()}
-        for figure, of_methods in values.items()
+        figure: {name: dict(zip(steps, row, strict=True)) for name, row in by_method.items()}
+        for figure, by_method in values.items()
         if figure.startswith(MAIN_METRIC)
     }
     others = [(figure, name) for figure in by_step for name in by_step[figure] if name != best]

@@ -159,16 +159,16 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
 
 def _write(folder: Path, drafts: Sequence[Draft], judge: JudgeRun | None) -> tuple[Files, Figures]:
     """Writes the templates that are good enough, and their best answers as records."""
-    kept = [draft for draft in drafts if not draft.fault]
+    kept_drafts = [draft for draft in drafts if not draft.fault]
     write_rows(folder / TEMPLATES, (draft.row for draft in drafts))
-    instances = [instance for draft in kept for instance in draft.instances]
+    instances = [instance for draft in kept_drafts for instance in draft.instances]
     best: dict[str, Record] = {}  # of each request: prep takes copies out
     for _, record in sorted(instances, key=lambda instance: -instance[0]):
         best.setdefault(record.meta["instance"]["record"], record)
     write_rows(folder / INSTANCES, map(to_row, best.values()))
     figures = {
         "written": len(drafts),
-        "kept": len(kept),
+        "kept": len(kept_drafts),
         "dropped": dict(Counter(draft.fault for draft in drafts if draft.fault).most_common()),
         "instances": len(best),
         "judge": to_builtins(judge),
@@ -181,7 +181,7 @@ def _write(folder: Path, drafts: Sequence[Draft], judge: JudgeRun | None) -> tup
     )
     files = {
         f"{draft.template.name}{prompt_template.SUFFIX}": prompt_template.to_text(draft.template)
-        for draft in kept
+        for draft in kept_drafts
     }
     for name, text in files.items():
         with replacing(folder / name) as file:

@@ -39,32 +39,32 @@ class ToolOffers(NamedTuple):
         expected = {call.name for turn in record.turns for call in record.gold_at(turn).calls}
         if not record.tools or not texts or ANY_TOOL in expected:
             return record
-        pooled, scores = self.pool.tools, self.ranker(texts)
+        pool_tools, scores = self.pool.tools, self.ranker(texts)
         # Where the record knows an id alone, the tool of the pool: else the only tool without a
         # description would be the expected one.
         indices = [(tool, self.pool.index_of(tool)) for tool in record.tools]
-        own = {tool.name: tool if index is None else pooled[index] for tool, index in indices}
+        own_tools = {tool.name: tool if i is None else pool_tools[i] for tool, i in indices}
         meta: dict[str, object] = {"k": self.k, "by": self.by, "expected": len(expected)}
         if not expected:
             # Where no call is expected, a retrieved tool may well be right: the record keeps its
             # tools, among unlikely ones.
             unlikely = draw_unlikely(scores, self.pool, self.k, seed=record.id)
-            others = [pooled[index] for index in unlikely if pooled[index].name not in own]
-            tools = [*own.values(), *others][: max(self.k, len(own))]
+            others = [pool_tools[i] for i in unlikely if pool_tools[i].name not in own_tools]
+            tools = [*own_tools.values(), *others][: max(self.k, len(own_tools))]
         else:
-            tools = [pooled[index] for index in top_entries(scores, self.pool, self.k)]
-            own = {name: tool for name, tool in own.items() if name in expected}
+            tools = [pool_tools[index] for index in top_entries(scores, self.pool, self.k)]
+            own_tools = {name: tool for name, tool in own_tools.items() if name in expected}
             missing = sorted(expected - {tool.name for tool in tools})
-            other_schema = (tool.name for tool in tools if own.get(tool.name, tool) != tool)
+            other_schema = (tool.name for tool in tools if own_tools.get(tool.name, tool) != tool)
             meta |= {"missing": missing, "other_schema": sorted(other_schema)}
             if self.missing == "added":
-                added = [own[name] for name in missing if name in own]
+                added = [own_tools[name] for name in missing if name in own_tools]
                 # of k=5 with 5 retrieved and 1 added, 1 makes room: the least likely one, but none
                 # that is expected
                 surplus = max(0, len(tools) + len(added) - self.k)
                 spare = [tool.name for tool in reversed(tools) if tool.name not in expected]
                 likely = [tool for tool in tools if tool.name not in spare[:surplus]]
-                tools = [*(own.get(tool.name, tool) for tool in likely), *added]
+                tools = [*(own_tools.get(tool.name, tool) for tool in likely), *added]
         # sorted by a hash: their order does not say which one is likely
         tools.sort(key=lambda tool: digest(f"{texts[0]} {tool.name}"))
         return replace(

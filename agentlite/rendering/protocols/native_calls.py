@@ -101,8 +101,8 @@ def _with_any_digits(text: str) -> str:
 
 
 def read_literal(text: str, position: int, quotes: tuple[str, str]) -> tuple[Any, int]:
-    """A value that begins at a place, and where it ends: JSON, or the same with other quotes, keys
-    without quotes, and Python's words, as {city:<|"|>Oslo<|"|>,wet:True}. Raises ValueError.
+    """The value that begins at `position`, and where it ends: JSON, or the same with other quotes,
+    keys without quotes, and Python's words, as {city:<|"|>Oslo<|"|>,wet:True}. Raises ValueError.
     """
     try:
         return DECODER.raw_decode(text, position)
