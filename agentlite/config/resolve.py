@@ -55,7 +55,7 @@ def read_yaml(path: Path) -> Any:
 
 def parse_yaml(text: str) -> Any:
     """The content of a text. Raises yaml.YAMLError, or RecursionError."""
-    return Strict(text).get_single_data()
+    return StrictLoader(text).get_single_data()
 
 
 def problem_of(error: Exception) -> str:
@@ -63,7 +63,7 @@ def problem_of(error: Exception) -> str:
     return str(getattr(error, "problem", None) or error)
 
 
-class Strict(yaml.SafeLoader):
+class StrictLoader(yaml.SafeLoader):
     """YAML whose numbers are JSON's, without dates: `2025-01-01` is a text, and a key that is set
     twice is a mistake.
     """
@@ -86,8 +86,8 @@ class Strict(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-Strict.add_implicit_resolver(f"{TAG}int", INTEGER, [*"-+0123456789"])
-Strict.add_implicit_resolver(f"{TAG}float", NUMBER, [*"-+.0123456789"])
+StrictLoader.add_implicit_resolver(f"{TAG}int", INTEGER, [*"-+0123456789"])
+StrictLoader.add_implicit_resolver(f"{TAG}float", NUMBER, [*"-+.0123456789"])
 
 
 # arguments of TRL or PEFT that plan.json must not keep
@@ -109,7 +109,7 @@ Origins = Mapping[str, tuple[Any, str]]  # setting -> its value, and where that 
 Layers = Sequence[tuple[Mapping[str, Any], str]]  # settings, each with where they are from
 
 
-class Resolved(NamedTuple):
+class ResolvedSettings(NamedTuple):
     settings: Any
     origin: dict[str, str]
 
@@ -118,7 +118,7 @@ class Resolved(NamedTuple):
         return self.origin[key] != "default" and not self.origin[key].startswith("profile ")
 
 
-def resolve(command: str, user_settings: UserSettings) -> Resolved:
+def resolve(command: str, user_settings: UserSettings) -> ResolvedSettings:
     """The settings of `command`, as the user has them."""
     return merge_layers(command, read_layers(command, user_settings))
 
@@ -129,7 +129,7 @@ def merge_layers(
     inherited: Origins | None = None,
     planned: Origins | None = None,
     cell: Origins | None = None,
-) -> Resolved:
+) -> ResolvedSettings:
     """The settings of `command`. `inherited` stand in for defaults, `planned` for the values of the
     profile, the first layer; `cell`, those of a cell of a grid, come above all others.
     """
@@ -146,7 +146,7 @@ def merge_layers(
             merge = isinstance(values.get(key), dict) and isinstance(value, dict)
             values[key] = {**values[key], **value} if merge else value
             origin[key] = source
-    return Resolved(_build(command, values, origin), origin)
+    return ResolvedSettings(_build(command, values, origin), origin)
 
 
 def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, object]:
@@ -340,7 +340,7 @@ def parse_weights(text: str, location: str) -> dict[str, float]:
         raise UserError(problem, fix, location=location) from error
 
 
-def as_yaml(command: str, resolved: Resolved) -> str:
+def as_yaml(command: str, resolved: ResolvedSettings) -> str:
     """`--print-config`: every setting with where it came from, as a file that --config takes."""
     lines = [f"{command}:"]
     for key, value in msgspec.to_builtins(resolved.settings).items():

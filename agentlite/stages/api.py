@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentlite.config import resolve, this_machine
 from agentlite.config.pipeline import DEFAULT_MODEL
-from agentlite.config.resolve import Origins, Resolved, UserSettings
+from agentlite.config.resolve import Origins, ResolvedSettings, UserSettings
 from agentlite.config.this_machine import AUTO, GPU
 from agentlite.core import distributed
 from agentlite.core.console import notice
@@ -74,7 +74,7 @@ def target_of(
 
 def settle(
     command: str, user_settings: UserSettings, target: RunTarget, machine: Machine | None = None
-) -> Resolved:
+) -> ResolvedSettings:
     """Resolves the settings: what an earlier stage fixed stands in for the defaults, and on a GPU
     `--profile auto` chooses by memory what nobody set, as any profile does for --vllm, which reads
     4 bit with a package more. Says so, and which file of the current folder is read.
@@ -122,7 +122,9 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
 NO_MODEL_HERE = ("endpoint", "candidates", "preferences", "predictions", "kagent", "ratings")
 
 
-def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Machine) -> Origins:
+def by_memory(
+    command: str, resolved: ResolvedSettings, target: RunTarget, machine: Machine
+) -> Origins:
     """The settings in place of those of the profile, each with the reason, which is also said; {}
     where no model is loaded.
 

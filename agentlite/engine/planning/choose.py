@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.config.resolve import Resolved
+from agentlite.config.resolve import ResolvedSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import estimate, memory_need
@@ -37,7 +37,7 @@ class FittingRows(Struct, frozen=True):
     paste: str
 
 
-def fixed_keys(resolved: Resolved) -> set[str]:
+def fixed_keys(resolved: ResolvedSettings) -> set[str]:
     """Those of `CHOSEN_KEYS` that the user or an earlier stage has set."""
     return {key for key in CHOSEN_KEYS if key in resolved.origin and resolved.was_set(key)}
 
