@@ -34,8 +34,8 @@ SAVING, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next s
 NEWEST_KEPT = 2
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 CARRIES_ON = ": a training carries on from the last whole checkpoint"
-FULL_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-FULL_SIGNS = (  # of a full disk, in messages of safetensors, and of torch that cannot write
+DISK_FULL_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+DISK_FULL_SIGNS = (  # in messages of safetensors, and of torch that cannot write
     "No space left",
     "os error 28",
     "os error 5)",
@@ -276,8 +276,8 @@ def _remove_leftovers(folder: Path) -> None:
 
 def disk_full_error(error: BaseException, folder: Path, then: str = CARRIES_ON) -> UserError | None:
     """Where the system says so, or a library above it. `then`: what the same command does next."""
-    is_full = isinstance(error, OSError) and error.errno in FULL_CODES
-    if not is_full and not any(sign in str(error) for sign in FULL_SIGNS):
+    has_code = isinstance(error, OSError) and error.errno in DISK_FULL_CODES
+    if not has_code and not any(sign in str(error) for sign in DISK_FULL_SIGNS):
         return None
     fix = f"Free some space and run the same command again{then}."
     return UserError("the disk is full.", fix, location=str(folder), exit_code=DISK)

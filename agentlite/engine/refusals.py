@@ -20,8 +20,8 @@ from agentlite.workspace.lookup import Source
 
 EMBEDDINGS = {"all", "embed_tokens", "lm_head"}  # of lora_target_modules
 SMOOTHED_LOSSES = ("sigmoid", "robust", "exo_pair")  # losses of DPO with label smoothing
-# what PPO has no part of, and what GRPO in an environment has not: the values that leave it alone
-OF_GROUPS = {
+# what PPO has no part of, each with the value that leaves it alone
+GROUP_ONLY = {
     "env": "",
     "vllm": False,
     "rest_epochs": None,
@@ -202,7 +202,7 @@ def ppo_cases(settings: GrpoSettings) -> list[Case]:
     nearest = max(1, round(settings.rollouts / rows)) * rows
     problem = "does not go with --advantage value."
     return [
-        *((getattr(settings, key) != off, key, problem, EITHER) for key, off in OF_GROUPS.items()),
+        *((getattr(settings, key) != off, key, problem, EITHER) for key, off in GROUP_ONLY.items()),
         (
             settings.rollouts % rows,
             "rollouts",
