@@ -26,7 +26,7 @@ from agentlite.data.curation.pii import find_personal, mask_personal
 from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import samples, to_record
+from agentlite.data.formats import find_samples, to_record
 from agentlite.data.formats.format import format_of, omit
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.raw_rows import Raw, decode, source_name
@@ -96,7 +96,8 @@ def _check_sample(
     found in it and done to it. Raises RowError for one that is rejected or left out.
     """
     settings, done = context.settings, origin["done"]
-    record = to_record(sample, format_name, reader_options(settings, context.catalogue))
+    options = reader_options(settings, context.catalogue)
+    record = to_record(sample, format_name, options)
     if (silent := without_thoughts(record)) != record:
         if settings.thoughts == "drop":
             record, done["thoughts"] = silent, "left out"
@@ -347,7 +348,7 @@ class IngestedRows:
             self.repairs[method].append(raw.location)
         codes = self._codes[source]
         try:
-            name, row_samples = samples(raw.row, format_of(context.settings.format, source))
+            name, row_samples = find_samples(raw.row, format_of(context.settings.format, source))
         except RowError as error:
             codes[error.code] += 1
             self.rejects.append(reject_of(raw, error))

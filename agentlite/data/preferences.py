@@ -10,7 +10,7 @@ from agentlite.core.plain_words import kind_of
 from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
-from agentlite.data.formats import reshape, samples, to_record
+from agentlite.data.formats import find_samples, reshape, to_record
 from agentlite.data.formats.format import omit
 from agentlite.data.formats.raw_rows import Raw
 
@@ -110,7 +110,7 @@ def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:
 
 def _read_side(row: Row, side: str, *, split: bool = True) -> Record:
     try:
-        name, row_samples = samples(row)
+        name, row_samples = find_samples(row)
         if len(row_samples) != 1:
             raise RowError("E201", f"a row of {name} that holds several samples")
         record = to_record(row_samples[0], name, {"names": {}}, split=split)

@@ -13,7 +13,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Gold, Message, Record, from_row
 from agentlite.core.row_files import Row, read_rows, row_file
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, reshape, samples, to_record
+from agentlite.data.formats import FORMATS, find_samples, reshape, to_record
 from agentlite.data.formats.format import omit
 from agentlite.data.formats.raw_rows import raw_files, read_raw, source_name
 from agentlite.rendering import choose
@@ -67,7 +67,7 @@ def _read_prompts(source: str, content: bytes) -> Iterator[Record]:
     for raw in read_raw(source, io.BytesIO(content)):
         try:
             # nulls go first: Arrow fills them into absent keys, and they would look like answers
-            name, row_samples = samples(_as_messages(reshape(omit(raw.row))))
+            name, row_samples = find_samples(_as_messages(reshape(omit(raw.row))))
             records = [_add_stand_in(to_record(sample, name)) for sample in row_samples]
             for record in records:
                 validate(record, answered=False)

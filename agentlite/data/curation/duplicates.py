@@ -15,7 +15,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Record, digest
 from agentlite.data.curation.minhash import NEAR, copies_among, near_known
 from agentlite.data.curation.traits import TELLING, Traits, traits
-from agentlite.data.formats import samples, to_record
+from agentlite.data.formats import find_samples, to_record
 from agentlite.data.formats.raw_rows import decode, read_lines
 
 Copies = dict[int, int]  # a copy -> the record that is kept
@@ -143,7 +143,7 @@ def read_held_out(
         before = len(held_out)
         for line in read_lines(source, io.BytesIO()):
             try:
-                name, row_samples = samples(decode(line).row)
+                name, row_samples = find_samples(decode(line).row)
                 records = [change(to_record(sample, name, options)) for sample in row_samples]
                 held_out += [traits(record)._replace(source=line.location) for record in records]
             except RowError as error:

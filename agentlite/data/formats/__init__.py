@@ -177,7 +177,7 @@ def _order_results(messages: Sequence[Message]) -> Iterator[Message]:
         yield from turn
 
 
-def samples(row: Row, format: str | None = None) -> tuple[str, list[Row]]:
+def find_samples(row: Row, format: str | None = None) -> tuple[str, list[Row]]:
     """A row's format, and the rows that it stands for."""
     unpacked = _unpack(row)
     name = format or _fitting_format(unpacked)

@@ -16,7 +16,7 @@ from agentlite.core.records import Record
 from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detect_format, samples, to_record
+from agentlite.data.formats import FORMATS, detect_format, find_samples, to_record
 from agentlite.data.formats.openai import THOUGHT_KEYS, THOUGHT_PART_KEYS
 
 # rows of these hold what agentlite or BFCL wrote, and nothing else
@@ -33,7 +33,7 @@ PAIRS = [*product([name for name in FORMATS if name not in CLOSED], LOCATIONS)]
 def read(name: str, fields: dict[str, Any]) -> Record:
     row = json.loads(FORMATS[name].example)
     row = {key: value for key, value in row.items() if key != "split"} | fields
-    _, parts = samples(row, name)
+    _, parts = find_samples(row, name)
     return to_record(parts[0], name)
 
 

@@ -13,7 +13,7 @@ from support.samples import DATA
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import DIALOG_KEYS, FORMATS, detect_format, samples, to_record
+from agentlite.data.formats import DIALOG_KEYS, FORMATS, detect_format, find_samples, to_record
 from agentlite.data.formats.tool_calls import read_tools
 
 TURNS = json.loads(FORMATS["openai"].example)["messages"]
@@ -42,7 +42,7 @@ def test_a_row_of_a_product_is_read_right_or_refused_by_its_name(case: dict[str,
     """Never is a call kept as words. `towns`: of its calls; `refused`: what is said."""
 
     def read() -> Record:
-        name, parts = samples(case["row"])
+        name, parts = find_samples(case["row"])
         record = to_record(parts[0], name)
         validate(record)
         return record
@@ -264,20 +264,20 @@ def test_a_dialog_that_is_written_as_text_is_the_same(name: str) -> None:
             for key in DIALOG_KEYS
             if isinstance(row.get(key), list)
         }
-        read, parts = samples(row)
-        assert samples({**row, **texts}) == (read, parts)
+        read, parts = find_samples(row)
+        assert find_samples({**row, **texts}) == (read, parts)
 
 
 @pytest.mark.parametrize("text", ["[{'role': 'user', 'content': 'Hi", '[{"role": "user"}'])
 def test_a_dialog_as_text_that_is_cut_is_refused(text: str) -> None:
     with pytest.raises(RowError) as caught:
-        samples({"messages": text})
+        find_samples({"messages": text})
     assert (caught.value.code, caught.value.at) == ("E201", "messages")
 
 
 def test_a_question_that_begins_like_a_list_is_a_text() -> None:
     question = '[{"role": "user"}, what is this?'
-    _, (row,) = samples({"prompt": question, "completion": "A list that is not closed."})
+    _, (row,) = find_samples({"prompt": question, "completion": "A list that is not closed."})
     assert to_record(row).messages[0].content == question
 
 
@@ -285,7 +285,7 @@ def test_a_dialog_under_messages_is_not_replaced_by_one_elsewhere() -> None:
     said = [{"role": "user", "content": "Wet?"}, {"role": "assistant", "content": "Yes."}]
     other = [{"role": "user", "content": "Dry?"}, {"role": "assistant", "content": "OTHER"}]
     for row in ({"trajectory": other}, {"values": {"messages": other}}):
-        _, (part,) = samples({"messages": said, **row}, None)
+        _, (part,) = find_samples({"messages": said, **row}, None)
         assert part["messages"] == said
 
 

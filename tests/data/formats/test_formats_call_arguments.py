@@ -12,7 +12,7 @@ from support.samples import DATA
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, samples, to_record
+from agentlite.data.formats import FORMATS, find_samples, to_record
 from agentlite.data.formats.tool_calls import ARGUMENT_KEYS, read_call
 
 SAMPLES = sorted(path.stem for path in (DATA / "formats").glob("*.jsonl"))
@@ -37,7 +37,7 @@ def renamed(row: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def dialogs(row: dict[str, Any]) -> list[Any]:
-    name, parts = samples(row)
+    name, parts = find_samples(row)
     records = [to_record(part, name) for part in parts]
     return [(record.messages, record.gold) for record in records]
 

@@ -10,7 +10,7 @@ from support.damaged_rows import FILES, READ_AS, Row, damaged, mangled, rows, st
 from agentlite.core.errors import RowError
 from agentlite.core.records import from_row, to_row
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detect_format, samples, to_record
+from agentlite.data.formats import FORMATS, detect_format, find_samples, to_record
 
 # (a format, another one whose rows fit it too): why
 ALSO_FITS = {
@@ -45,7 +45,7 @@ def test_a_row_is_found_to_be_of_its_format_and_is_valid(file: str) -> None:
     assert len(rows(file)) >= 5
     for row in [*rows(file), json.loads(FORMATS[name].example)]:
         assert detect_format(row) == BY_NAME.get(name, name)
-        _, parts = samples(row, name)
+        _, parts = find_samples(row, name)
         for part in parts:
             validate(to_record(part, name))
 
@@ -91,4 +91,4 @@ def check(name: str, row: Row) -> None:
             assert from_row(json.loads(json.dumps(to_row(record)))) == record
             validate(record)
     with suppress(RowError):
-        samples(row)
+        find_samples(row)

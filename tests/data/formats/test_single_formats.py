@@ -10,7 +10,7 @@ from support.damaged_rows import Row, rows
 from agentlite.core.errors import RowError
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, detect_format, questions, sage, to_record
-from agentlite.data.formats import samples as samples_of
+from agentlite.data.formats import find_samples as samples_of
 from agentlite.rendering import choose, renderer
 from agentlite.rendering.protocols import kuaiagent
 from agentlite.rendering.template import Template
