@@ -45,7 +45,7 @@ DISK_FULL_SIGNS = (  # in messages of safetensors, and of torch that cannot writ
     "iostream error",
 )
 # of the step that is to be saved: whether its loss and gradients are numbers, and its dev loss
-Judge = Callable[[int], tuple[bool, float | None]]
+CheckStep = Callable[[int], tuple[bool, float | None]]
 
 
 class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,9 +58,9 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     threads: int = 0  # of the CPU, which decide the last bits of a sum
 
 
-def take_over_saving(trainer: Any, folder: Path, judge: Judge) -> None:
+def take_over_saving(trainer: Any, folder: Path, check_step: CheckStep) -> None:
     """From now on the trainer's checkpoints are made in the order above."""
-    trainer._save_checkpoint = partial(_save, trainer, trainer._save_checkpoint, folder, judge)
+    trainer._save_checkpoint = partial(_save, trainer, trainer._save_checkpoint, folder, check_step)
     # TRL and PEFT would write a model card into each checkpoint, TRL's tags in any order
     trainer.create_model_card = lambda *_, **__: None
     trainer.model.create_or_update_model_card = lambda *_, **__: None
@@ -70,12 +70,12 @@ def _save(
     trainer: Any,
     write: Callable[[Any, Any], None],
     folder: Path,
-    judge: Judge,
+    check_step: CheckStep,
     model: Any,
     trial: Any,
 ) -> None:
     step, parent = trainer.state.global_step, folder / "checkpoints"
-    is_sound, dev_loss = judge(step)
+    is_sound, dev_loss = check_step(step)
     if not is_sound:
         console.notice(
             f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "

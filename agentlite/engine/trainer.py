@@ -374,7 +374,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     ):
         follower = Follower(folder, plan.steps, watch, trainer.model, signals, advance, metrics)
         follow(trainer, follower)
-        checkpoints.take_over_saving(trainer, folder, follower.judge_save)
+        checkpoints.take_over_saving(trainer, folder, follower.check_save)
         try:
             if checkpoint:
                 checkpoints.restore_threads(checkpoint)

@@ -126,7 +126,7 @@ class Follower:
         if "loss" not in logs:
             return
         step, loss = state.global_step, float(logs["loss"])
-        self.judge(step, loss, float(logs.get("grad_norm", 0.0)), scaled=args.fp16)
+        self.check_step(step, loss, float(logs.get("grad_norm", 0.0)), scaled=args.fp16)
         names = {key: key for key in ("loss", "learning_rate", "grad_norm")}
         row = {
             name: round(float(logs[key]), 8)
@@ -143,7 +143,7 @@ class Follower:
     ) -> None:
         step, loss = state.global_step, round(float(metrics["eval_loss"]), 6)
         if not math.isfinite(loss) and step not in self.bad_steps:
-            self.judge(step, loss, 0.0, scaled=False)
+            self.check_step(step, loss, 0.0, scaled=False)
         self.add(step, {"dev_loss": loss})
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
@@ -158,7 +158,7 @@ class Follower:
             self.metrics.append(self.row)
         self.row = {}
 
-    def judge(self, step: int, loss: float, grad_norm: float, *, scaled: bool) -> None:
+    def check_step(self, step: int, loss: float, grad_norm: float, *, scaled: bool) -> None:
         """Raises UserError 6 where training has diverged. `scaled`: in float16."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             self.bad_steps.clear()
@@ -182,7 +182,7 @@ class Follower:
             exit_code=DIVERGED,
         )
 
-    def judge_save(self, step: int) -> tuple[bool, float | None]:
+    def check_save(self, step: int) -> tuple[bool, float | None]:
         """Of a step that is about to be saved: whether it is sound, and its dev loss. Its row is
         whole, and written now. A step may ruin weights, and only the next one's loss would say so.
         """

@@ -21,7 +21,7 @@ def ended_at(run: Follower, steps: list[tuple[float, float]], scaled: bool) -> i
     """The step at which the run is ended as diverged."""
     for step, (loss, grad_norm) in enumerate(steps, 1):
         try:
-            run.judge(step, loss, grad_norm, scaled=scaled)
+            run.check_step(step, loss, grad_norm, scaled=scaled)
         except UserError:
             return step
     return None
