@@ -125,7 +125,8 @@ def _as_user_error(error: BaseException) -> UserError:
     is_interrupted = isinstance(error, KeyboardInterrupt | click.Abort)
     # engine.watch.Stopped has a code, and is not imported
     if code := 130 if is_interrupted else getattr(error, "exit_code", 0):
-        fix = "The same command again carries on; prep begins anew."
+        goes_on = "begins anew" if sys.argv[1:2] == ["prep"] else "carries on"
+        fix = f"The same command again {goes_on}."
         return UserError("stopped.", fix, exit_code=code)
     if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
         from agentlite.core.row_files import disk_fix

@@ -273,8 +273,8 @@ class ValueContext(NamedTuple):
     example: object
     description: str
 
-    def fix(self, example: str) -> str:
-        return f"For example {self.written}{example} ({self.description})."
+    def fix(self, value: str, how: str = "For example") -> str:
+        return f"{how} {self.written}{value} ({self.description})."
 
 
 def read_value(value: object, kind: Any, context: ValueContext) -> Any:
@@ -305,7 +305,8 @@ def _misfit_error(
         return UserError(problem, fix, location=context.location)
     shown = json.dumps(value, ensure_ascii=False)
     problem = f"{shown} does not fit {metavar(kind)}: {error}."
-    return UserError(problem, context.fix(example or metavar(kind)), location=context.location)
+    fix = context.fix(example) if example else context.fix(metavar(kind), "Write it as")
+    return UserError(problem, fix, location=context.location)
 
 
 def _parse_text(value: object, kind: Any, location: str) -> object:

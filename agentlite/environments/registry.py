@@ -17,6 +17,7 @@ from agentlite.data.formats.tool_calls import json_schema, read_call
 from agentlite.environments import bfcl_world, mcp_world
 from agentlite.environments.mcp_world import is_url
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
+from agentlite.environments.world import World
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
 NO_TASK = EnvironmentTask("")  # nothing is asked
@@ -75,6 +76,7 @@ def environment(
         complete = partial(_mcp_task, target, env_keep)
     elif Path(file).is_file():
         world_class, complete = UserFunction(file, class_name), lambda task: task
+        World(world_class).check_class()  # before a model is loaded and a folder is opened
         files = {"env": Path(file), **files}
     else:
         raise UserError("there is no such file.", f"--env {name}", location=file)

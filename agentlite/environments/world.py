@@ -55,6 +55,11 @@ class World:
     def __enter__(self) -> "World":
         return self
 
+    def check_class(self) -> None:
+        """Raises UserError 2 where its file cannot be imported or has no such class."""
+        self.code.start()
+        self.code.stop()
+
     def __exit__(self, kind: object, *error: object) -> None:
         """It may close what it has opened, unless what ended it was an error, or an interrupt: then
         nothing waits for it. Either way the process is killed, with its group.

@@ -115,6 +115,8 @@ def _noise_sentences(
     if len(ranking) == 2 and not scope:
         if worse_by_better:
             return ["The difference is beyond noise."]
+        if ties and not pairs[0]["mean"]:
+            return ["There is no difference."]
         return ["The difference is within noise: it may be chance."] if ties else []
     sentences = [
         f"{model} is better than {join_names(worse_by_better[model])}{scope}, beyond noise."

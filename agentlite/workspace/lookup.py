@@ -284,7 +284,11 @@ def finished_stage(folder: Path, command: str = "") -> StoredStage:
         fix = f"Correct what its message named, and run `{rerun}` as before."
     elif not stored.plan:
         problem, run = "no such stage.", os.path.realpath(folder.parent)
-        fix = f"Run `{rerun}` first, or name another one. Looked for it in {run}."
+        fix = suggest(
+            folder.name,
+            [path.name for path in stages_in(folder.parent)],
+            fallback=f"Run `{rerun}` first, or name another one. Looked for it in {run}.",
+        )
     elif not stored.done and (process := holder(folder)):
         problem, code = f"is running: {process}.", LOCKED
         fix = "Wait until it is done: `agentlite runs` says how far it is."
@@ -320,7 +324,8 @@ def decode_file(path: Path, kind: type[Content]) -> Content:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise plan_error(path, f"cannot be read ({error}).", "Start over with --force.") from error
+        fix = "Make the stage again: the command that made it, with --force."
+        raise plan_error(path, f"cannot be read ({error}).", fix) from error
 
 
 def plan_error(path: Path, problem: str, fix: str) -> UserError:

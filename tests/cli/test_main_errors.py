@@ -63,7 +63,7 @@ def test_no_error_notice_or_table_holds_what_a_terminal_obeys(
     assert all("txt.exe" in text and text.replace("\n", "").isprintable() for text in shown)
 
 
-STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
+STOPPED = "Stopped. The same command again carries on.\n"
 
 
 @pytest.mark.parametrize(

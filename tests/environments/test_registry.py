@@ -41,6 +41,7 @@ def shop(tmp_path, monkeypatch):
     [
         ("shop", None, "--env", "names no environment", "bfcl:multi_turn_base"),
         ("store.py:Shop", "tasks.jsonl", "store.py", "no such file", "--env"),
+        ("shop.py:Shp", "tasks.jsonl", "shop.py", "no function or class Shp", ""),
         ("shop.py:Shop", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         ("bfcl:multi_turn_bass", None, "--env bfcl:", "no dialogs", "'bfcl:multi_turn_base'"),
         ("mcp:", "tasks.jsonl", "--env", "names no environment", "mcp:COMMAND"),

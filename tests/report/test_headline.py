@@ -36,6 +36,10 @@ def test_two_models_are_set_side_by_side_the_better_one_first():
         "The difference is beyond noise.",
         "The whole call, with its arguments, is right for 6 (sft) and 0 (base).",
     ]
+    equal = {"base": measured(7), "sft": measured(7)}
+    assert headline(equal, [difference("base", "sft", False, 0.0)])[1:] == [
+        "There is no difference."
+    ]
 
 
 def test_without_a_question_that_needs_a_tool_the_decision_is_what_counts():

@@ -81,6 +81,8 @@ def test_a_reader_believes_only_what_done_says(tmp_path, damage):
         finished_stage(folder, "sft")
     with open_stage(folder, PLAN, force=False):
         pass
+    with pytest.raises(UserError, match="Did you mean 'sft'"):
+        finished_stage(tmp_path / "sfft", "sft")
     with pytest.raises(UserError, match="not finished"):
         finished_stage(folder, "sft")
     finish(folder)

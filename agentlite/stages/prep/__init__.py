@@ -81,6 +81,8 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
                 return write_all(stage.folder, selection)
 
         data = "" if target.out == "prep" else f" --data {shlex.quote(target.out)}"
+        if data and lookup.is_stage(target.run / "sft"):  # that one has other data
+            data += f" --out {shlex.quote(f'sft-{target.out}')}"
         return run_stage(
             job.plan,
             target,
