@@ -116,7 +116,7 @@ def _noise_sentences(
         if worse_by_better:
             return ["The difference is beyond noise."]
         if ties and not pairs[0]["mean"]:
-            return ["There is no difference."]
+            return ["The difference is zero."]
         return ["The difference is within noise: it may be chance."] if ties else []
     sentences = [
         f"{model} is better than {join_names(worse_by_better[model])}{scope}, beyond noise."

@@ -38,7 +38,7 @@ def test_two_models_are_set_side_by_side_the_better_one_first():
     ]
     equal = {"base": measured(7), "sft": measured(7)}
     assert headline(equal, [difference("base", "sft", False, 0.0)])[1:] == [
-        "There is no difference."
+        "The difference is zero."
     ]
 
 
