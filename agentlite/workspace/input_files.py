@@ -204,10 +204,11 @@ def embedded_tokenizer(alias: str) -> Path:
     if not (folder / "tokenizer.json").exists():
         fields = read_tokenizer(embedded_file(alias))
         folder.mkdir(parents=True, exist_ok=True)
-        # aside: another process may write it at the same time
+        # aside: another process may write it at the same time; and tokenizer.json comes last, as
+        # it says that all are there
         with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
             write_tokenizer(fields, Path(scratch))
-            for file in TOKENIZER_FILES[2::-1]:  # tokenizer.json last: it says that all are there
+            for file in ("chat_template.jinja", "tokenizer_config.json", "tokenizer.json"):
                 os.replace(Path(scratch) / file, folder / file)
     return folder
 
