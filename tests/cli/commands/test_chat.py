@@ -69,7 +69,10 @@ def test_the_person_types_the_result(chat, tools):
 
 def test_functions_of_ones_own_are_run(chat, tools, tmp_path):
     mine = tmp_path / "mine.py"
-    mine.write_text("def get_weather(city): return print('hello') or {'Oslo': '4 mm'}[city]\n")
+    mine.write_text(
+        "def get_weather(city):\n    print('hello')\n    return {'Oslo': '4 mm'}[city]\n",
+        encoding="utf-8",
+    )
     code, out, _ = chat(OSLO["content"], "--tools", tools, "--exec", mine, "--json")
     assert code == 0 and messages(out) == SAID
 

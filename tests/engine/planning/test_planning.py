@@ -66,7 +66,9 @@ def published() -> list[tuple[dict[str, str], float, bool]]:
             keys = ("source", "model", "tool", "bits", "rows", "length", "cached_columns")
             name = " ".join(row[key] for key in keys)
             kept_out = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 3 == 0
-            counts = {key: int(row[key]) for key in Load._fields if row.get(key, "").isdecimal()}
+            names = ("bits", "lora_r", "rows", "length")
+            names += ("sampled_answers", "cached_columns", "prompt_tokens")
+            counts = {name: int(row[name]) for name in names}
             load = Load(
                 SHAPES[row["model"]],
                 TOOLS[row["tool"]],

@@ -63,6 +63,10 @@ def test_the_figures_add_up_and_are_those_of_the_files(rows, tmp_path):
     assert done.next == f"agentlite sft --run {tmp_path / 'run'}"
     other = prep(str(rows), run=str(tmp_path / "run"), out="b", **OPTIONS)
     assert other.next == f"agentlite sft --data b --run {tmp_path / 'run'}"
+    (tmp_path / "run/sft").mkdir()
+    (tmp_path / "run/sft/plan.json").touch()
+    again = prep(str(rows), run=str(tmp_path / "run"), out="b", force=True, **OPTIONS)
+    assert again.next == f"agentlite sft --data b --out sft-b --run {tmp_path / 'run'}"
 
 
 def test_kept_rows_that_teach_a_mistake_are_named_with_their_places(rows, tmp_path, capsys):
